@@ -1,0 +1,1 @@
+"""Bounded passes: claim a batch, act, report; the network stands between transactions."""

@@ -1,0 +1,1 @@
+"""Every statement the ORM cannot say, one per file."""

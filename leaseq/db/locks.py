@@ -1,0 +1,80 @@
+"""Row locks, always in one order: job, attempt, leases by id, slot, pools by id, hold, account.
+
+Every lock is `FOR NO KEY UPDATE`, so that rows which only refer to a locked one do not wait
+(SPEC A5). The clock is read after these, in a later statement.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from leaseq.models import Account, Attempt, Hold, Job, Lease, PermitPool, Slot
+from leaseq.vocabulary import LeaseStatus, ResourceType
+
+
+@dataclass(slots=True)
+class Locked:
+    """One job with one attempt and that attempt's live leases, all locked."""
+
+    job: Job
+    attempt: Attempt
+    leases: list[Lease]
+
+    def lease(self, lease_id: UUID) -> Lease | None:
+        """Return the live lease of this id among the attempt's, or None."""
+        return next((one for one in self.leases if one.pk == lease_id), None)
+
+    @property
+    def capacity(self) -> Lease | None:
+        """The live lease of a slot, if this attempt has one."""
+        slots = (one for one in self.leases if one.resource_type == ResourceType.SLOT)
+        return next(slots, None)
+
+
+def by_attempt(attempt_id: UUID) -> Locked | None:
+    """Lock a job through one of its attempts, that attempt, and its live leases."""
+    of_attempt = Attempt.objects.filter(pk=attempt_id).values("job_id")
+    job = Job.objects.locked().select_related("policy").filter(pk__in=of_attempt).first()
+    if job is None:
+        return None
+    attempt = Attempt.objects.locked().get(pk=attempt_id)
+    return Locked(job, attempt, leases_of([attempt_id]))
+
+
+def by_job(job_id: UUID, *, skip_locked: bool = False) -> Locked | None:
+    """Lock a job with its current attempt and live leases; None if absent, or taken and skipped."""
+    jobs = Job.objects.get_queryset().select_for_update(
+        no_key=True, of=("self",), skip_locked=skip_locked
+    )
+    job = jobs.select_related("policy").filter(pk=job_id).first()
+    if job is None:
+        return None
+    attempt = Attempt.objects.locked().get(job=job, number=job.current_attempt_number)
+    return Locked(job, attempt, leases_of([attempt.pk]))
+
+
+def leases_of(attempt_ids: Sequence[UUID]) -> list[Lease]:
+    """Lock the live leases of these attempts, by id."""
+    leases = Lease.objects.locked().filter(attempt_id__in=attempt_ids, status=LeaseStatus.ACTIVE)
+    return list(leases.order_by("pk"))
+
+
+def slot(slot_id: int) -> Slot | None:
+    """Lock one slot with the worker that offers it."""
+    return Slot.objects.locked().select_related("worker").filter(pk=slot_id).first()
+
+
+def pools(pool_ids: Iterable[int]) -> dict[int, PermitPool]:
+    """Lock permit pools by id: whoever counts and grants permits holds these."""
+    rows = PermitPool.objects.locked().filter(pk__in=list(pool_ids)).order_by("pk")
+    return {one.pk: one for one in rows}
+
+
+def hold_of(job_id: UUID) -> Hold | None:
+    """Lock the open hold of a job, or its latest one."""
+    return Hold.objects.locked().filter(job_id=job_id).order_by("-created_at", "-pk").first()
+
+
+def account(account_id: int) -> Account:
+    """Lock an account: the last lock of the order, kept for as short as can be."""
+    return Account.objects.locked().get(pk=account_id)

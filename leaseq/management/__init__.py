@@ -1,0 +1,1 @@
+"""What Django looks up under this name."""

@@ -1,0 +1,1 @@
+"""The one command, leaseq: hands its words to the terminal edge."""

@@ -1,0 +1,1 @@
+"""Tables, constraints and triggers, in order."""

@@ -1,0 +1,1 @@
+"""Adapters to the outside; know nothing of the database."""

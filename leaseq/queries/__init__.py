@@ -1,0 +1,1 @@
+"""Read only: never locks, never writes."""

@@ -1,0 +1,1 @@
+"""What happened, for machines; writes nothing to the database."""

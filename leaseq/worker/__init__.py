@@ -1,0 +1,1 @@
+"""The Celery edge; importing it loads no worker machinery."""

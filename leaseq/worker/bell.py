@@ -1,0 +1,95 @@
+"""Doorbells and rings through Celery: hints that may be lost, doubled or late (SPEC D6)."""
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from uuid import UUID
+
+from celery import Celery
+from celery.exceptions import OperationalError as CeleryOperationalError
+from kombu.exceptions import OperationalError as BrokerError
+
+from leaseq.conf import settings
+from leaseq.services.ports import Doorbell
+
+log = logging.getLogger(__name__)
+
+ATTEMPT_HEADER = "leaseq_attempt"
+PASS_TASK = "leaseq.tasks.run_pass"  # noqa: S105 - a task's name
+RING_EXPIRES_SECONDS = 10
+SEND_RETRY_POLICY = {"max_retries": 1, "interval_start": 0.1, "interval_max": 0.1}
+SEND_ERRORS = (BrokerError, CeleryOperationalError, OSError)
+
+
+class CeleryPorts:
+    """Publishes through one Celery app; rings are gathered so that a burst costs one message."""
+
+    def __init__(self, app: Celery) -> None:
+        self._app = app
+        self._lock = threading.Lock()
+        self._rung_at: dict[str, float] = {}
+        self._pending: set[str] = set()
+
+    def publish(self, doorbells: Sequence[Doorbell]) -> dict[UUID, str]:
+        """Send each doorbell once; return the error text of each that the broker did not take.
+
+        The task id is the attempt's, so that Flower and logs name the attempt.
+        """
+        errors: dict[UUID, str] = {}
+        with self._app.producer_or_acquire() as producer:
+            for bell in doorbells:
+                try:
+                    self._app.send_task(
+                        bell.task,
+                        task_id=str(bell.attempt_id),
+                        queue=bell.queue,
+                        headers={ATTEMPT_HEADER: str(bell.attempt_id)},
+                        producer=producer,
+                        retry=True,
+                        retry_policy=SEND_RETRY_POLICY,
+                        ignore_result=True,
+                    )
+                except SEND_ERRORS as error:
+                    errors[bell.attempt_id] = f"{type(error).__name__}: {error}"
+        return errors
+
+    def ring(self, name: str) -> None:
+        """Ask for one pass of the control plane now, or at the end of the gathering time.
+
+        A broker that is away costs a log line: the beat's own ticks do the work later.
+        """
+        quiet = settings().bell_seconds
+        with self._lock:
+            waited = time.monotonic() - self._rung_at.get(name, float("-inf"))
+            if waited >= quiet:
+                self._rung_at[name] = time.monotonic()
+                now = True
+            elif name in self._pending:
+                return
+            else:
+                self._pending.add(name)
+                now = False
+        if now:
+            self._send_ring(name)
+        else:
+            threading.Timer(quiet - waited, self._ring_later, args=(name,)).start()
+
+    def _ring_later(self, name: str) -> None:
+        with self._lock:
+            self._pending.discard(name)
+            self._rung_at[name] = time.monotonic()
+        self._send_ring(name)
+
+    def _send_ring(self, name: str) -> None:
+        try:
+            self._app.send_task(
+                PASS_TASK,
+                kwargs={"name": name},
+                queue=settings().control_queue,
+                expires=RING_EXPIRES_SECONDS,
+                retry=False,
+                ignore_result=True,
+            )
+        except SEND_ERRORS as error:
+            log.warning("leaseq: no ring for pass %s, the beat will do it: %s", name, error)

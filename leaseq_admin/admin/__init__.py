@@ -1,0 +1,1 @@
+"""Imports the modules of this folder, so that Django registers them."""

@@ -1,0 +1,1 @@
+"""The main job a newcomer runs, on services that come out of wheels."""
