@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from leaseq.db.transactions import connection
 from leaseq.models import Account, Attempt, Hold, Job, Lease, PermitPool, Slot
 from leaseq.vocabulary import LeaseStatus, ResourceType
 
@@ -51,6 +52,16 @@ def by_job(job_id: UUID, *, skip_locked: bool = False) -> Locked | None:
         return None
     attempt = Attempt.objects.locked().get(job=job, number=job.current_attempt_number)
     return Locked(job, attempt, leases_of([attempt.pk]))
+
+
+def share(attempt_id: UUID) -> None:
+    """Lock an attempt and its job FOR SHARE: renewals go on, and no verb changes either."""
+    with connection().cursor() as cursor:
+        cursor.execute(
+            "SELECT 1 FROM leaseq_job j JOIN leaseq_attempt a ON a.job_id = j.id "
+            "WHERE a.id = %s FOR SHARE OF j, a",
+            [attempt_id],
+        )
 
 
 def leases_of(attempt_ids: Sequence[UUID]) -> list[Lease]:

@@ -55,6 +55,9 @@ class Job(Record):
         null=True, help_text="When its money is looked at next; null before the end and after."
     )
     settled_at = models.DateTimeField(null=True)
+    erased_at = models.DateTimeField(
+        null=True, help_text="When payload and results were erased, after their retention."
+    )
     cost_ceiling = MoneyField(help_text="The spending limit: what was held at admission.")
 
     class Meta:
@@ -98,6 +101,10 @@ class Job(Record):
                 ),
                 name="the_queue_clock_runs_only_while_a_job_waits",
             ),
+            models.CheckConstraint(
+                condition=Q(erased_at__isnull=True) | Q(ended_at__isnull=False),
+                name="only_an_ended_job_is_erased_and_it_never_runs_again",
+            ),
         ]
         indexes = [
             models.Index(
@@ -114,6 +121,11 @@ class Job(Record):
                 fields=["settle_at"],
                 condition=Q(settle_at__isnull=False),
                 name="job_to_settle",
+            ),
+            models.Index(
+                fields=["ended_at"],
+                condition=Q(settled_at__isnull=False, erased_at__isnull=True),
+                name="job_to_erase",
             ),
             models.Index(
                 fields=["account"],

@@ -1,7 +1,6 @@
 """Record a provider request: intent before the first byte, then what was heard (SPEC E2, E3)."""
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -40,13 +39,18 @@ class Intent:
     proof: OwnerProof
 
 
-def record_intent(proof: OwnerProof, *, target: Target, body: Mapping[str, Any]) -> Intent:
+def key_of(attempt_id: UUID) -> str:
+    """Return the idempotency key of an attempt: stable over every sending of it (SPEC E3)."""
+    return f"leaseq-{attempt_id}"
+
+
+def record_intent(proof: OwnerProof, *, target: Target, body: bytes) -> Intent:
     """Pass the dispatch gate and record the request, before anything is sent (SPEC L4, E3).
 
     One request per attempt. Raises TransitionRefused where the lease is not certainly held, a
     cancellation was asked for, or the hold is gone; then nothing may be sent.
     """
-    digest = hashlib.sha256(json.dumps(dict(body), sort_keys=True).encode()).hexdigest()
+    digest = hashlib.sha256(body).hexdigest()
     with atomic():
         act = owner_act(proof)
         job, attempt = act.locked.job, act.locked.attempt
@@ -70,7 +74,7 @@ def record_intent(proof: OwnerProof, *, target: Target, body: Mapping[str, Any])
             provider=target.provider,
             endpoint=target.endpoint,
             model=target.model,
-            idempotency_key=f"leaseq-{attempt.pk}",
+            idempotency_key=key_of(attempt.pk),
             body_digest=digest,
             ends_with_connection=target.ends_with_connection,
             fence_epoch=proof.fence.epoch,

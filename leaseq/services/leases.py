@@ -59,7 +59,8 @@ class Renewal:
 class Answer:
     """What became of one renewal: the verdict on the named lease, and the time it has left.
 
-    `left` is the least remaining time of all leases of the attempt, by the authority's clock.
+    `left` is the least remaining time of all leases of the attempt, by the authority's clock;
+    `stop_grace` is the policy's time from the cooperative stop to the hard one.
     """
 
     lease_id: UUID
@@ -67,6 +68,7 @@ class Answer:
     left: timedelta
     remaining: Remaining | None
     cancel_asked: bool
+    stop_grace: timedelta | None
 
 
 def renew_many(renewals: Sequence[Renewal]) -> list[Answer]:
@@ -173,6 +175,7 @@ def _answer(renewal: Renewal, verdict: Verdict, row: Any, *, left: timedelta) ->
         cancel_asked=row is not None
         and verdict.remaining is not None
         and row.cancel_asked_at is not None,
+        stop_grace=None if row is None else row.stop_grace,
     )
 
 

@@ -8,8 +8,8 @@ from leaseq.db import clock
 from leaseq.db.identity import new_id
 from leaseq.db.transactions import atomic
 from leaseq.errors import TransitionRefused
-from leaseq.models import Slot, WorkerNode
-from leaseq.vocabulary import TransitionRefusal, WorkerState
+from leaseq.models import Attempt, Slot, WorkerNode
+from leaseq.vocabulary import UNCLOSED_ATTEMPT_STATES, TransitionRefusal, WorkerState
 
 PRESENT = (WorkerState.LIVE, WorkerState.DRAINING)
 
@@ -131,3 +131,12 @@ def _over(worker_id: UUID, state: WorkerState) -> None:
         )
         if changed:
             Slot.objects.filter(worker_id=worker_id).update(worker=None)
+
+
+def unclosed_attempts(worker_id: UUID) -> list[UUID]:
+    """Return the attempts that this incarnation claimed and that have not ended."""
+    return list(
+        Attempt.objects.filter(worker_id=worker_id, state__in=sorted(UNCLOSED_ATTEMPT_STATES))
+        .order_by("pk")
+        .values_list("pk", flat=True)
+    )

@@ -5,8 +5,10 @@ the bootstep by its name when a worker starts.
 """
 
 from celery import Celery
+from celery.signals import worker_init, worker_process_init
 
 from leaseq.services import ports
+from leaseq.worker import seats
 from leaseq.worker.bell import CeleryPorts
 
 BOOTSTEP = "leaseq.worker.bootstep:LeaseBootstep"
@@ -18,5 +20,7 @@ def install(app: Celery) -> None:
     Safe to call twice; the later app counts.
     """
     app.steps["worker"].add(BOOTSTEP)
+    worker_init.connect(seats.prepare, weak=False, dispatch_uid="leaseq.seats.prepare")
+    worker_process_init.connect(seats.settle_in, weak=False, dispatch_uid="leaseq.seats.settle_in")
     celery_ports = CeleryPorts(app)
     ports.install(ports.Ports(publish=celery_ports.publish, ring=celery_ports.ring))

@@ -45,10 +45,10 @@ def references(tree: ast.Module) -> Iterator[tuple[ast.expr, str]]:
     origins = imported_names(tree)
     inner: set[int] = set()
     for node in ast.walk(tree):
-        if not isinstance(node, (ast.Attribute, ast.Name)) or id(node) in inner:
+        if not isinstance(node, (ast.Attribute, ast.Name)):
             continue
         if isinstance(node, ast.Attribute):
             inner.add(id(node.value))
-        name = dotted(node, origins)
+        name = None if id(node) in inner else dotted(node, origins)
         if name:
             yield node, name

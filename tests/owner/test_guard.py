@@ -108,7 +108,7 @@ def test_an_answer_ends_the_doubt(word: Word, guard: Guard) -> None:
     guard.check(25.0)
 
 
-def lose_by_the_clock(word: Word, guard: Guard) -> None:
+def lose_by_the_clock(_word: Word, guard: Guard) -> None:
     assert guard.certainty(DEADLINE_AT) is LOST
 
 
@@ -117,7 +117,7 @@ def lose_by_word(word: Word, guard: Guard) -> None:
     assert guard.certainty(0.0) is LOST
 
 
-def lose_in_check(word: Word, guard: Guard) -> None:
+def lose_in_check(_word: Word, guard: Guard) -> None:
     with pytest.raises(OwnershipLost):
         guard.check(DEADLINE_AT)
 

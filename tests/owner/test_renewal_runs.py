@@ -53,7 +53,7 @@ class Run:
         self.plan = self.plan.after_answer(self.now, remaining=ttl, jitter=0.5)
 
 
-def begun(ttl: float, renew_every: float, *, latency: float) -> RenewalPlan:
+def begun(ttl: float, renew_every: float) -> RenewalPlan:
     cadence = Cadence(
         ttl=seconds(ttl), renew_every=seconds(renew_every), latency=seconds(1), margin=NOTHING
     )
@@ -61,7 +61,7 @@ def begun(ttl: float, renew_every: float, *, latency: float) -> RenewalPlan:
 
 
 def test_a_ttl_of_six_seconds_and_slow_renewals_lose_nothing_in_a_minute() -> None:
-    run = Run(begun(6, 2, latency=0.2), latency=0.2, true_expiry=6.0)
+    run = Run(begun(6, 2), latency=0.2, true_expiry=6.0)
     run.until(60.0)
     assert not run.plan.lost
     assert run.doubts == 0
@@ -70,14 +70,14 @@ def test_a_ttl_of_six_seconds_and_slow_renewals_lose_nothing_in_a_minute() -> No
 
 @pytest.mark.parametrize("start", [0.0, 9.0, 9.6, 12.0, 18.0])
 def test_an_authority_away_for_eight_of_thirty_seconds_costs_nothing(start: float) -> None:
-    run = Run(begun(30, 10, latency=0.1), latency=0.1, away=(start, start + 8), true_expiry=30.0)
+    run = Run(begun(30, 10), latency=0.1, away=(start, start + 8), true_expiry=30.0)
     run.until(90.0)
     assert not run.plan.lost
     assert run.plan.certainty(run.now) is Certainty.CERTAIN
 
 
 def test_an_authority_away_for_forty_seconds_ends_the_lease_and_the_asking() -> None:
-    run = Run(begun(30, 10, latency=0.1), latency=0.1, away=(0.0, 40.0), true_expiry=30.0)
+    run = Run(begun(30, 10), latency=0.1, away=(0.0, 40.0), true_expiry=30.0)
     run.until(90.0)
     assert run.plan.certainty(run.now) is Certainty.LOST
     assert run.doubts > 0
@@ -105,7 +105,7 @@ EVENTS = st.sampled_from(["tick", "send", "answer", "failure", "refusal"])
 def test_no_order_of_events_revives_a_lease_or_outlives_the_authority(
     steps: list[tuple[str, float, float, float, RenewalRefusal]],
 ) -> None:
-    plan, now = begun(30, 10, latency=1), 0.0
+    plan, now = begun(30, 10), 0.0
     allowed_until, was_lost = 30.0, False
     for event, wait, remaining, jitter, reason in steps:
         now += wait

@@ -179,8 +179,8 @@ def test_the_last_cell_works(path: Path, cells: int) -> None:
 # -- the file ----------------------------------------------------------------------------------
 
 
-def test_a_board_is_for_this_user_alone(board: Board, path: Path) -> None:
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+def test_a_board_is_for_this_user_alone(board: Board) -> None:
+    assert stat.S_IMODE(board.path.stat().st_mode) == 0o600
 
 
 def test_a_private_board_stands_in_a_private_folder_and_leaves_nothing() -> None:
@@ -274,11 +274,11 @@ def a_link(path: Path) -> None:
     ],
 )
 def test_a_file_that_is_no_sound_board_is_refused(
-    board: Board, path: Path, spoil: Callable[[Path], None], says: str
+    board: Board, spoil: Callable[[Path], None], says: str
 ) -> None:
-    spoil(path)
+    spoil(board.path)
     with pytest.raises(Misconfigured, match=says):
-        Board.attach(path)
+        Board.attach(board.path)
 
 
 @pytest.mark.parametrize("environ", [{}, {BOARD_VARIABLE: ""}])

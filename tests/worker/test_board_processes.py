@@ -29,26 +29,32 @@ pytestmark = pytest.mark.filterwarnings(
 PROOF = Proof(UUID(int=1), UUID(int=2), 1, 7)
 TTL, RENEW_EVERY = timedelta(seconds=1), timedelta(seconds=0.3)
 PATIENCE = 20.0
+FORK = multiprocessing.get_context("fork")
 
 
 # -- what runs in the other processes ----------------------------------------------------------
 
 
-def pool_process(pipe: Connection, path: str, index: int) -> None:
-    """A pool process: claims, then checks its guard whenever it is asked to."""
-    board = Board.attach(Path(path))
+def claim(board: Board, index: int, *, ttl: timedelta, renew_every: timedelta) -> BoardGuard:
+    """Hold PROOF from now on, as a claim that the authority answered at once."""
     now = boot_seconds()
     board.hold(
         index,
         pid=os.getpid(),
         start_ticks=start_ticks_of(os.getpid()) or 0,
         proof=PROOF,
-        ttl=TTL,
-        renew_every=RENEW_EVERY,
+        ttl=ttl,
+        renew_every=renew_every,
         claimed_at=now,
-        deadline=Deadline(now + TTL.total_seconds()),
+        deadline=Deadline(now + ttl.total_seconds()),
     )
-    guard = BoardGuard(board, index, PROOF)
+    return BoardGuard(board, index, PROOF)
+
+
+def pool_process(pipe: Connection, path: str, index: int) -> None:
+    """A pool process: claims, then checks its guard whenever it is asked to."""
+    board = Board.attach(Path(path))
+    guard = claim(board, index, ttl=TTL, renew_every=RENEW_EVERY)
     pipe.send("holding")
     while pipe.recv() == "check":
         try:
@@ -61,20 +67,24 @@ def pool_process(pipe: Connection, path: str, index: int) -> None:
     pipe.send("released")
 
 
-def heartbeat(pipe: Connection, path: str, claimed_at: float) -> None:
-    """A parent that renews at once whenever a renewal is due, and says so, for ever."""
+def heartbeat(pipe: Connection, path: str) -> None:
+    """A parent that renews what it finds held whenever that is due, and says so, for ever."""
     board = Board.attach(Path(path))
+    pipe.send("beating")
+    assert pipe.recv() == "go"
+    (held,) = board.holding()
     cadence = Cadence(
-        ttl=TTL, renew_every=RENEW_EVERY, latency=timedelta(seconds=0.2), margin=NOTHING
+        ttl=held.ttl, renew_every=held.renew_every, latency=timedelta(seconds=0.2), margin=NOTHING
     )
-    deadline = Deadline(claimed_at + TTL.total_seconds())
-    plan = RenewalPlan.begin(cadence, claimed_at=claimed_at, deadline=deadline, jitter=0.0)
+    plan = RenewalPlan.begin(
+        cadence, claimed_at=held.claimed_at, deadline=held.deadline, jitter=0.0
+    )
     while not pipe.poll(0.01):
         now = boot_seconds()
         due = plan.due(now)
         if due:
             plan = plan.after_sent(now)
-            plan = plan.after_answer(boot_seconds(), remaining=TTL, jitter=0.0)
+            plan = plan.after_answer(boot_seconds(), remaining=held.ttl, jitter=0.0)
         board.publish(0, PROOF, plan.belief(boot_seconds()), renewals=plan.renewals)
         if due:
             pipe.send("renewed")
@@ -223,22 +233,13 @@ def test_a_process_stopped_while_its_parent_renews_keeps_its_lease(
 
 
 def test_a_stopped_parent_is_doubt_then_loss_and_its_return_revives_nothing(
-    context: Any, board: Board
+    board: Board,
 ) -> None:
-    now = boot_seconds()
-    board.hold(
-        0,
-        pid=os.getpid(),
-        start_ticks=1,
-        proof=PROOF,
-        ttl=TTL,
-        renew_every=RENEW_EVERY,
-        claimed_at=now,
-        deadline=Deadline(now + TTL.total_seconds()),
-    )
-    guard = BoardGuard(board, 0, PROOF)
-    with running(context, heartbeat, str(board.path), now) as (pipe, process):
-        for _ in range(4):
+    with running(FORK, heartbeat, str(board.path)) as (pipe, process):
+        assert hear(pipe) == "beating"
+        guard = claim(board, 0, ttl=timedelta(seconds=2), renew_every=timedelta(seconds=0.4))
+        pipe.send("go")
+        for _ in range(2):
             assert hear(pipe) == "renewed"
         guard.check()
         stop(process.pid)
@@ -273,11 +274,11 @@ def test_a_reader_never_sees_a_mixture_of_two_words(context: Any, board: Board) 
         assert changes > 10
 
 
-def test_even_two_writers_at_once_are_never_believed_as_one(context: Any, board: Board) -> None:
+def test_even_two_writers_at_once_are_never_believed_as_one(board: Board) -> None:
     """One half has one writer; this breaks that rule, and may cost readings but not truth."""
     with (
-        running(context, hammer, str(board.path), 1) as (one, _first),
-        running(context, hammer, str(board.path), 10**9) as (other, _second),
+        running(FORK, hammer, str(board.path), 1) as (one, _first),
+        running(FORK, hammer, str(board.path), 10**9) as (other, _second),
     ):
         assert (hear(one), hear(other)) == ("hammering", "hammering")
         until, reads = boot_seconds() + 0.4, 0
@@ -292,10 +293,10 @@ def test_even_two_writers_at_once_are_never_believed_as_one(context: Any, board:
         assert reads > 10
 
 
-def test_a_writer_killed_at_any_moment_leaves_a_whole_word(context: Any, board: Board) -> None:
+def test_a_writer_killed_at_any_moment_leaves_a_whole_word(board: Board) -> None:
     last = 0
     for round_number in range(1, 6):
-        with running(context, hammer, str(board.path), round_number * 10**6) as (pipe, process):
+        with running(FORK, hammer, str(board.path), round_number * 10**6) as (pipe, process):
             assert hear(pipe) == "hammering"
             while (told := board.view(0).told) is None or told.renewals == last:
                 assert process.is_alive()

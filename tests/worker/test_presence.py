@@ -1,13 +1,16 @@
 """Which process is this, and is another one provably gone (SPEC D7, L5a, M8)."""
 
+import ctypes
 import os
 import select
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -215,13 +218,13 @@ def test_the_state_of_a_process_decides(proc: Path, state: str, threads: int, de
     assert is_dead(here(4242)) is dead
 
 
-def test_a_process_that_is_hidden_from_us_cannot_be_known(proc: Path) -> None:
+@pytest.mark.usefixtures("proc")
+def test_a_process_that_is_hidden_from_us_cannot_be_known() -> None:
     assert is_dead(here(os.getpid())) is None
 
 
-def test_a_pid_that_the_kernel_does_not_know_is_free(
-    proc: Path, other: subprocess.Popen[bytes]
-) -> None:
+@pytest.mark.usefixtures("proc")
+def test_a_pid_that_the_kernel_does_not_know_is_free(other: subprocess.Popen[bytes]) -> None:
     other.kill()
     other.wait(PATIENCE)
     assert is_dead(here(other.pid)) is True
@@ -241,93 +244,114 @@ def test_without_proc_nothing_is_known(proc: Path) -> None:
 # -- dying with the parent ---------------------------------------------------------------------
 
 PARENT = """
-import os, sys
+import os
 from leaseq.worker.presence import die_with_parent
 parent = os.getpid()
-gate, door = os.pipe()
 if os.fork() == 0:
-    os.close(door)
-    if {late}:
-        os.read(gate, 1)
+    while {late} and os.getppid() == parent:
+        pass
     if {asks}:
         die_with_parent(parent_pid=parent)
     os.write(1, b"child %d\\n" % os.getpid())
     while True:
         os.read(0, 1)
-os.close(gate)
 os.write(1, b"parent\\n")
 while True:
     os.read(0, 1)
 """
 
 
-def start_parent(*, asks: bool, late: bool) -> subprocess.Popen[bytes]:
-    """A parent and its child, both waiting for ever; each line of theirs comes through stdout."""
-    return subprocess.Popen(
+@contextmanager
+def family(*, asks: bool, late: bool) -> Iterator[subprocess.Popen[bytes]]:
+    """A parent and its child that wait for ever; what both say comes through one pipe.
+
+    A late child acts only once its parent is gone.
+    """
+    with subprocess.Popen(
         [sys.executable, "-c", PARENT.format(asks=asks, late=late)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         bufsize=0,
-    )
+    ) as parent:
+        try:
+            yield parent
+        finally:
+            parent.kill()
 
 
-def read_until_closed(process: subprocess.Popen[bytes]) -> bytes:
-    """Read on until every process that holds the other end is gone."""
-    assert process.stdout is not None
+def lines(parent: subprocess.Popen[bytes], count: int) -> list[str]:
+    assert parent.stdout is not None
+    return sorted(parent.stdout.readline().decode().strip() for _ in range(count))
+
+
+def rest(parent: subprocess.Popen[bytes]) -> bytes:
+    """Read until every process that holds the other end is gone."""
+    assert parent.stdout is not None
     text = b""
     while True:
-        assert select.select([process.stdout], [], [], PATIENCE)[0], "somebody still lives"
-        got = os.read(process.stdout.fileno(), 4096)
+        assert select.select([parent.stdout], [], [], PATIENCE)[0], "somebody still lives"
+        got = os.read(parent.stdout.fileno(), 4096)
         if not got:
             return text
         text += got
 
 
-def close(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait(PATIENCE)
-    for end in (process.stdin, process.stdout):
-        assert end is not None
-        end.close()
-
-
-def read_lines(process: subprocess.Popen[bytes], count: int) -> list[str]:
-    assert process.stdout is not None
-    return sorted(process.stdout.readline().decode().strip() for _ in range(count))
-
-
 def test_a_child_that_asked_dies_with_its_parent() -> None:
-    parent = start_parent(asks=True, late=False)
-    assert read_lines(parent, 2)[1] == "parent"
-    parent.kill()
-    assert read_until_closed(parent) == b""
-    close(parent)
+    with family(asks=True, late=False) as parent:
+        assert lines(parent, 2)[1] == "parent"
+        parent.kill()
+        assert rest(parent) == b""
 
 
 def test_a_child_that_asks_after_its_parent_died_dies_at_once() -> None:
-    parent = start_parent(asks=True, late=True)
-    assert read_lines(parent, 1) == ["parent"]
-    parent.kill()
-    assert read_until_closed(parent) == b""
-    close(parent)
+    with family(asks=True, late=True) as parent:
+        assert lines(parent, 1) == ["parent"]
+        parent.kill()
+        assert rest(parent) == b""
 
 
 def test_a_child_that_did_not_ask_lives_on() -> None:
-    parent = start_parent(asks=False, late=True)
-    assert read_lines(parent, 1) == ["parent"]
-    parent.kill()
-    parent.wait(PATIENCE)
-    (line,) = read_lines(parent, 1)
-    orphan = int(line.removeprefix("child "))
-    assert start_ticks_of(orphan) is not None
-    os.kill(orphan, signal.SIGKILL)
-    assert read_until_closed(parent) == b""
-    close(parent)
+    with family(asks=False, late=True) as parent:
+        assert lines(parent, 1) == ["parent"]
+        parent.kill()
+        orphan = int(lines(parent, 1)[0].removeprefix("child "))
+        assert start_ticks_of(orphan) is not None
+        os.kill(orphan, signal.SIGKILL)
+        assert rest(parent) == b""
 
 
-def test_a_process_that_is_not_our_parent_is_not_followed(
-    identity: ProcessIdentity,
+class Died(Exception):
+    """Stands in for the SIGKILL that a process sends itself."""
+
+
+def test_a_parent_that_dies_while_the_kernel_is_asked_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    seen = iter([4242, 1])
+    asked: list[tuple[int, ...]] = []
+
+    def prctl(*arguments: int) -> int:
+        asked.append(arguments)
+        return 0
+
+    def die() -> None:
+        raise Died
+
+    monkeypatch.setattr(os, "getppid", lambda: next(seen))
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: SimpleNamespace(prctl=prctl))
+    monkeypatch.setattr(presence, "_die", die)
+    with pytest.raises(Died):
+        die_with_parent(parent_pid=4242)
+    assert asked == [(1, signal.SIGKILL, 0, 0, 0)]
+
+
+def test_a_kernel_that_refuses_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    refuses = SimpleNamespace(prctl=lambda *_: -1)
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: refuses)
+    assert die_with_parent(parent_pid=os.getppid()) is False
+
+
+def test_a_process_that_is_not_our_parent_is_not_followed(identity: ProcessIdentity) -> None:
     assert die_with_parent(parent_pid=identity.pid) is False
 
 

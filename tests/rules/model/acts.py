@@ -136,7 +136,6 @@ def lose(w: World, rules: Rules, setting: Setting, cause: EndReason, *, stopped:
             sent=(*w.sent, False),
             evidence=(*put(w.evidence, w.number - 1, proven), False),
             work=(*w.work, Work.NONE),
-            runs=(*w.runs, 0),
             waiting=w.now,
             queue_used=used,
             accepted=None,
@@ -161,7 +160,7 @@ def _end(w: World, state: JobState, attempt: AttemptState) -> World:
 def _claims(w: World, rules: Rules) -> Iterator[Step]:
     # Owners and slots are alike: a fresh one is always the lowest that was not used yet.
     known = sum(1 for mind in w.minds[:CONTROLLER] if mind is not None)
-    used_slots = max(lease.slot for lease in w.leases)
+    used_slots = max((lease.slot for lease in w.leases if lease.slot < world.SLOTS), default=-1)
     for number in w.published:
         for who in range(min(known + 1, world.WORKERS)):
             if w.minds[who] is not None:
@@ -337,13 +336,8 @@ def _sending(w: World, rules: Rules, who: int, mind: Mind) -> Iterator[Step]:
         if w.work[place] is Work.STOPPED:
             yield "send, refused by the tombstone", told
         else:
-            yield (
-                "send",
-                told._replace(
-                    work=put(w.work, place, Work.RUNS),
-                    runs=put(w.runs, place, w.runs[place] + 1),
-                ),
-            )
+            runs = Work.RUNS if w.work[place] is Work.NONE else Work.TWICE
+            yield "send", told._replace(work=put(w.work, place, runs))
 
 
 def _provider(w: World, rules: Rules, setting: Setting) -> Iterator[Step]:
@@ -415,7 +409,7 @@ def _money(w: World, rules: Rules) -> Iterator[Step]:
     expiry = rules.expire_hold(
         money.HoldExpiryFacts(
             now=INSTANTS[w.now],
-            expires_at=INSTANTS[world.HOLD_LIFE],
+            expires_at=INSTANTS[world.HOLD_EXPIRES],
             hold_state=w.hold,
             hold_amount=world.HOLD,
             job_state=w.job,

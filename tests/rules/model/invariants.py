@@ -124,9 +124,13 @@ def _job(before: World, act: str, after: World) -> Iterator[str]:
         yield "P4 attempts are bounded"
     if after.job is JobState.RUNNING and (after.accepted is None or after.started is None):
         yield "J5 running needs acceptance and start"
-    if after.job is JobState.COMPLETED and after.started is None:
+    if after.job is not before.job and _completes_unstarted(after):
         yield "J5 completion needs a start"
     yield from _live_leases_belong(after)
+
+
+def _completes_unstarted(after: World) -> bool:
+    return after.job is JobState.COMPLETED and after.started is None
 
 
 def _live_leases_belong(after: World) -> Iterator[str]:
@@ -160,10 +164,10 @@ def _may_still_run(after: World, number: int) -> bool:
 
 
 def _provider(before: World, act: str, after: World) -> Iterator[str]:
-    for sent, runs in zip(after.sent, after.runs, strict=True):
-        if runs and not sent:
+    for sent, work in zip(after.sent, after.work, strict=True):
+        if work is not Work.NONE and not sent:
             yield "J7 nothing is sent without an intent on record"
-        if runs > 1:
+        if work is Work.TWICE:
             yield "V1 an attempt computes at most once"
     if any(old and not new for old, new in zip(before.sent, after.sent, strict=False)):
         yield "J8 possibly sent is never taken back"

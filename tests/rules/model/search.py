@@ -1,10 +1,10 @@
 """Breadth-first search of every world that can be reached: the first fault is a shortest one."""
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from .acts import steps
+from .canonical import canonical
 from .invariants import broken
 from .world import Rules, Setting, World
 
@@ -19,7 +19,7 @@ class Found:
     trace: tuple[str, ...]
 
 
-def search(rules: Rules, setting: Setting, *, stop: Callable[[World], bool] | None = None) -> Found:
+def search(rules: Rules, setting: Setting) -> Found:
     """Visit every reachable world once; end at the first step that breaks an invariant."""
     first = World()
     came_from: dict[World, tuple[World, str] | None] = {first: None}
@@ -27,8 +27,6 @@ def search(rules: Rules, setting: Setting, *, stop: Callable[[World], bool] | No
     acts: set[str] = set()
     while waiting:
         before = waiting.popleft()
-        if stop is not None and stop(before):
-            continue
         for act, after in steps(before, rules, setting):
             acts.add(act)
             faults = tuple(broken(before, act, after))
@@ -37,9 +35,10 @@ def search(rules: Rules, setting: Setting, *, stop: Callable[[World], bool] | No
                 return Found(
                     worlds=len(came_from), acts=frozenset(acts), broken=faults, trace=trace
                 )
-            if after not in came_from:
-                came_from[after] = (before, act)
-                waiting.append(after)
+            seen = canonical(after)
+            if seen not in came_from:
+                came_from[seen] = (before, act)
+                waiting.append(seen)
     return Found(worlds=len(came_from), acts=frozenset(acts), broken=(), trace=())
 
 

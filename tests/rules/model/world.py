@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import IntEnum
+from functools import cache
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
@@ -25,8 +26,10 @@ from leaseq.vocabulary import (
     LeaseStatus,
 )
 
-TTL, QUEUE_AGE_MAX, RUN_TIME_MAX, LEASE_LIFE_MAX, HOLD_LIFE = 2, 5, 3, 5, 6
-RENEWALS_MAX, ATTEMPTS_MAX = 2, 3
+BEGIN = 8
+TTL, QUEUE_AGE_MAX, RUN_TIME_MAX, LEASE_LIFE_MAX = 2, 3, 2, 3
+HOLD_EXPIRES = BEGIN + 3
+RENEWALS_MAX, ATTEMPTS_MAX = 1, 3
 WORKERS, SLOTS = 2, 2
 CONTROLLER = WORKERS
 HOLD, COST = Decimal(10), Decimal(3)
@@ -72,6 +75,7 @@ class Work(IntEnum):
     RUNS = 1
     DONE = 2
     STOPPED = 3
+    TWICE = 4
 
 
 class Lease(NamedTuple):
@@ -87,7 +91,9 @@ class Lease(NamedTuple):
     ended: int | None = None
 
 
-STRANGER = Lease(slot=0, number=0, fence=0, status=LeaseStatus.ACTIVE, expires=2, created=0)
+STRANGER = Lease(
+    slot=0, number=0, fence=0, status=LeaseStatus.ACTIVE, expires=BEGIN + 1, created=BEGIN
+)
 """Another job's lease, on the first slot: it lives until its expiry and is then dead."""
 
 
@@ -103,13 +109,13 @@ class Mind(NamedTuple):
 
 
 class World(NamedTuple):
-    now: int = 0
+    now: int = BEGIN
     job: JobState = JobState.ADMITTED
     cancelled: bool = False
     outcomes: tuple[AttemptState, ...] = (AttemptState.OPEN,)
     sent: tuple[bool, ...] = (False,)
     evidence: tuple[bool, ...] = (False,)
-    waiting: int | None = 0
+    waiting: int | None = BEGIN
     queue_used: int = 0
     first_reserved: int | None = None
     accepted: int | None = None
@@ -119,7 +125,6 @@ class World(NamedTuple):
     leases: tuple[Lease, ...] = (STRANGER,)
     minds: tuple[Mind | None, ...] = (None,) * (WORKERS + 1)
     work: tuple[Work, ...] = (Work.NONE,)
-    runs: tuple[int, ...] = (0,)
     hold: HoldState = HoldState.HELD
     settled: Decimal = Decimal(0)
     freed: Decimal = Decimal(0)
@@ -137,18 +142,26 @@ def at(second: int | None) -> datetime | None:
 
 
 def bounds_facts(w: World) -> JobBounds:
+    """Return the job's clocks; those that the world does not run are far away."""
+    return _bounds_facts(w.waiting, w.queue_used, w.accepted, w.started)
+
+
+@cache
+def _bounds_facts(
+    waiting: int | None, queue_used: int, accepted: int | None, started: int | None
+) -> JobBounds:
     return JobBounds(
-        waiting_since=at(w.waiting),
-        queue_time_used=SPANS[w.queue_used],
+        waiting_since=at(waiting),
+        queue_time_used=SPANS[queue_used],
         queue_age_max=SPANS[QUEUE_AGE_MAX],
         first_reserved_at=None,
         lease_life_max=SPANS[LEASE_LIFE_MAX],
         reserved_at=None,
         reserved_time_used=SPANS[0],
         reserved_time_max=SPANS[60],
-        accepted_at=at(w.accepted),
+        accepted_at=at(accepted),
         provider_wait_max=SPANS[60],
-        started_at=at(w.started),
+        started_at=at(started),
         run_time_max=SPANS[RUN_TIME_MAX],
         progress_at=None,
         stall_limit=None,
@@ -156,18 +169,34 @@ def bounds_facts(w: World) -> JobBounds:
 
 
 def attempt_facts(w: World, number: int) -> attempts.AttemptFacts:
+    """Return the job as the attempt of this number sees it."""
+    state, sent = w.outcomes[number - 1], w.sent[number - 1]
+    return _attempt_facts(w.now, w.job, w.number, number, state, sent, w.cancelled)
+
+
+@cache
+def _attempt_facts(
+    now: int,
+    job: JobState,
+    current: int,
+    number: int,
+    state: AttemptState,
+    sent: bool,
+    cancelled: bool,
+) -> attempts.AttemptFacts:
     return attempts.AttemptFacts(
-        now=INSTANTS[w.now],
-        job_state=w.job,
-        current_attempt_id=IDS[w.number],
+        now=INSTANTS[now],
+        job_state=job,
+        current_attempt_id=IDS[current],
         attempt_id=IDS[number],
-        attempt_state=w.outcomes[number - 1],
-        cancel_asked_at=START if w.cancelled else None,
-        possibly_sent=w.sent[number - 1],
+        attempt_state=state,
+        cancel_asked_at=START if cancelled else None,
+        possibly_sent=sent,
         changed_at=START,
     )
 
 
+@cache
 def lease_facts(lease: Lease) -> LeaseFacts:
     return LeaseFacts(
         lease_id=IDS[lease.slot],
@@ -206,7 +235,7 @@ def word(w: World, mind: Mind) -> attempts.ByOwner:
 
 
 def hold_facts(w: World) -> attempts.HoldFacts:
-    return attempts.HoldFacts(state=w.hold, expires_at=INSTANTS[HOLD_LIFE])
+    return attempts.HoldFacts(state=w.hold, expires_at=INSTANTS[HOLD_EXPIRES])
 
 
 def put(row: tuple[Item, ...], place: int, item: Item) -> tuple[Item, ...]:

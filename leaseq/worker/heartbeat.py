@@ -1,0 +1,193 @@
+"""Renew all held leases in bulk, from the worker's main process, on a connection of its own.
+
+The thread survives any error of the database or broker: a failed renewal makes ownership
+uncertain, never lost by itself, and the deadline on the boot clock decides (SPEC C, D3, case C4).
+"""
+
+import logging
+import threading
+from dataclasses import dataclass, field
+from datetime import timedelta
+from uuid import UUID
+
+from django.db import Error as DatabaseError
+
+from leaseq.conf import settings
+from leaseq.db.identity import jitter
+from leaseq.db.transactions import connection
+from leaseq.errors import TransitionRefused
+from leaseq.owner.clock import boot_seconds
+from leaseq.owner.guard import Proof
+from leaseq.owner.renewer import Cadence, RenewalPlan
+from leaseq.rules.ownership import Fence, OwnerProof
+from leaseq.rules.renewal import Refused
+from leaseq.services import attempts, leases, workers
+from leaseq.services.leases import Answer, Renewal
+from leaseq.vocabulary import EndReason, WorkerState
+from leaseq.worker.board import Board
+from leaseq.worker.cell import Held
+from leaseq.worker.presence import start_ticks_of
+
+log = logging.getLogger(__name__)
+
+TICK_SECONDS = 0.1
+LATENCY_SHARE = 0.5
+
+
+@dataclass(slots=True)
+class _Followed:
+    """One held lease with the plan of its renewals."""
+
+    held: Held
+    plan: RenewalPlan
+    stop_grace: timedelta = field(default=timedelta(seconds=5))
+
+
+class Heartbeat(threading.Thread):
+    """Follows what the pool holds on the board, renews it, and says how it stands."""
+
+    def __init__(self, board: Board, *, worker_id: UUID, watches_processes: bool) -> None:
+        super().__init__(name="leaseq-heartbeat", daemon=True)
+        self.worker_id = worker_id
+        self._board = board
+        self._watches_processes = watches_processes
+        self._followed: dict[Proof, _Followed] = {}
+        self._over = threading.Event()
+        self._seen_due = 0.0
+
+    def run(self) -> None:
+        """Beat until `finish`; an error of one beat is logged and the next one comes."""
+        while not self._over.wait(TICK_SECONDS):
+            self.beat()
+        connection().close()
+
+    def finish(self) -> None:
+        """End the thread and wait for it."""
+        self._over.set()
+        self.join()
+
+    def beat(self) -> None:
+        """Do what is due now."""
+        try:
+            self._follow()
+            self._bury_the_dead()
+            self._renew_due()
+            self._be_seen()
+        except DatabaseError:
+            log.exception("leaseq: a heartbeat met an error of the database; the next one comes")
+            connection().close()
+
+    def stop_grace_of(self, proof: Proof) -> timedelta:
+        """Return the policy's time between the two stops for one held lease."""
+        followed = self._followed.get(proof)
+        return timedelta(seconds=5) if followed is None else followed.stop_grace
+
+    def _follow(self) -> None:
+        held_now = {held.proof: held for held in self._board.holding()}
+        for proof in self._followed.keys() - held_now.keys():
+            del self._followed[proof]
+        margin = timedelta(seconds=settings().safety_margin_seconds)
+        for proof, held in held_now.items():
+            if proof not in self._followed:
+                cadence = Cadence(
+                    ttl=held.ttl,
+                    renew_every=held.renew_every,
+                    latency=held.renew_every * LATENCY_SHARE,
+                    margin=min(margin, held.ttl / 10),
+                )
+                plan = RenewalPlan.begin(
+                    cadence, claimed_at=held.claimed_at, deadline=held.deadline, jitter=jitter()
+                )
+                self._followed[proof] = _Followed(held, plan)
+
+    def _bury_the_dead(self) -> None:
+        """A pool process that is gone cannot write any more: its attempt ends now (case B1)."""
+        if not self._watches_processes:
+            return
+        for proof, followed in list(self._followed.items()):
+            held = followed.held
+            if start_ticks_of(held.pid) == held.start_ticks:
+                continue
+            log.warning(
+                "leaseq: pool process %s died with attempt %s", held.pid, proof.attempt_id
+            )
+            attempts.lose_of_worker(
+                proof.attempt_id, worker_id=self.worker_id, cause=EndReason.WORKER_LOST
+            )
+            self._board.release(held.index)
+            del self._followed[proof]
+
+    def _renew_due(self) -> None:
+        now = boot_seconds()
+        due = [one for one in self._followed.values() if one.plan.due(now)]
+        for one in due:
+            one.plan = one.plan.after_sent(now)
+            self._publish(one)
+        if not due:
+            return
+        try:
+            answers = leases.renew_many([_renewal(one) for one in due])
+        except DatabaseError as error:
+            log.warning("leaseq: %d renewals without an answer: %s", len(due), error)
+            connection().close()
+            for one in due:
+                one.plan = one.plan.after_failure(boot_seconds(), jitter=jitter())
+                self._publish(one)
+            return
+        for one, answer in zip(due, answers, strict=True):
+            self._take(one, answer)
+
+    def _take(self, one: _Followed, answer: Answer) -> None:
+        now = boot_seconds()
+        one.stop_grace = answer.stop_grace or one.stop_grace
+        if isinstance(answer.verdict, Refused):
+            log.warning(
+                "leaseq: attempt %s is not renewed: %s",
+                one.held.proof.attempt_id,
+                answer.verdict.reason,
+            )
+            one.plan = one.plan.after_refusal(now, reason=answer.verdict.reason, jitter=jitter())
+        else:
+            one.plan = one.plan.after_answer(now, remaining=answer.left, jitter=jitter())
+        if answer.cancel_asked:
+            one.plan = one.plan.after_cancel()
+        self._publish(one)
+
+    def _publish(self, one: _Followed) -> None:
+        self._board.publish(
+            one.held.index,
+            one.held.proof,
+            one.plan.belief(boot_seconds()),
+            renewals=one.plan.renewals,
+        )
+
+    def _be_seen(self) -> None:
+        now = boot_seconds()
+        if now < self._seen_due:
+            return
+        self._seen_due = now + settings().worker_grace_seconds / 5
+        try:
+            asked = workers.seen(self.worker_id)
+        except TransitionRefused as refused:
+            log.error("leaseq: %s; restart this worker", refused)  # noqa: TRY400 - no traceback
+            return
+        if asked == WorkerState.DRAINING:
+            log.info("leaseq: this worker drains: it claims nothing more")
+
+
+def _renewal(one: _Followed) -> Renewal:
+    """Ask under one key until there is an answer, so that a lost answer costs nothing (B5)."""
+    return Renewal(
+        proof=owner_proof(one.held.proof),
+        key=f"{one.held.proof.fence}:{one.plan.renewals}",
+        cancel_follow=True,
+    )
+
+
+def owner_proof(proof: Proof) -> OwnerProof:
+    """Return the authority's form of a proof from the board."""
+    return OwnerProof(
+        lease_id=proof.lease_id,
+        attempt_id=proof.attempt_id,
+        fence=Fence(epoch=proof.fence_epoch, counter=proof.fence),
+    )

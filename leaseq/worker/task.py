@@ -1,0 +1,213 @@
+"""leased_task: declared like a shared_task, and delay() admits a job instead of publishing (D1)."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from celery import Task, current_app, shared_task
+from django.db import InterfaceError, OperationalError
+
+from leaseq.conf import settings
+from leaseq.db import clock
+from leaseq.errors import AdmissionRefused, Misconfigured, Unavailable
+from leaseq.services import admission
+from leaseq.services.admission import AdmissionRequest, Admitted
+from leaseq.vocabulary import AdmissionRefusal
+from leaseq.worker import runner
+
+ACTOR = "caller"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How a job is admitted; what is None comes from the task, then from LEASEQ."""
+
+    account: str | None = None
+    policy: str | None = None
+    queue: str | None = None
+    idempotency_key: str | None = None
+    priority: int = 0
+    cost_ceiling: Decimal | int | str | None = None
+    not_before: datetime | None = None
+
+
+class LeasedTask(Task):
+    """A Celery task whose calls are jobs: admitted, leased, fenced and settled (SPEC D1)."""
+
+    abstract = True
+    acks_late = False
+    provider = runner.LOCAL
+    takes_lease = False
+    options = Options()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run inline when called like a function, else as the attempt that the message names."""
+        if self.request.called_directly or self.request.is_eager:
+            return self.run(*args, **kwargs)
+        return runner.deliver(self, UUID(self.request.id))
+
+    def delay(self, *args: Any, **kwargs: Any) -> Admitted:
+        """Admit a job with these arguments; raises AdmissionRefused."""
+        return self.admit(args, kwargs)
+
+    def apply_async(
+        self,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        countdown: float | None = None,
+        eta: datetime | None = None,
+        **options: Any,
+    ) -> Admitted:
+        """Admit a job; `countdown` (seconds) and `eta` become its not_before, in the database.
+
+        Raises AdmissionRefused, and Misconfigured for an option of Celery that a job cannot have.
+        """
+        if countdown is not None:
+            options["not_before"] = clock.read() + timedelta(seconds=countdown)
+        elif eta is not None:
+            options["not_before"] = eta
+        return self.admit(args or (), kwargs or {}, **options)
+
+    def using(self, **options: Any) -> "BoundTask":
+        """Return this task with other options: account, policy, priority, cost_ceiling, …"""
+        return BoundTask(self, _replaced(self.options, options))
+
+    def admit(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], **options: Any
+    ) -> Admitted:
+        """Admit a job of this task; raises AdmissionRefused or Misconfigured."""
+        return self.admit_with(_replaced(self.options, options), args, kwargs)
+
+    def admit_with(
+        self, chosen: Options, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Admitted:
+        """Admit a job with exactly these options.
+
+        Raises AdmissionRefused, Misconfigured, and Unavailable where the database does not answer.
+        """
+        self._check_signature(args, kwargs)
+        defaults = settings()
+        account = chosen.account or defaults.default_account
+        if account is None:
+            raise AdmissionRefused(
+                f"no account is named for {self.name}: pass account=, name one in leased_task, or "
+                "set LEASEQ['DEFAULT_ACCOUNT']",
+                reason=AdmissionRefusal.UNKNOWN_ACCOUNT,
+            )
+        request = AdmissionRequest(
+            task=self.name,
+            queue=chosen.queue or self.queue or defaults.default_queue,
+            account=account,
+            policy=chosen.policy or defaults.default_policy,
+            provider=self.provider,
+            args=tuple(args),
+            kwargs=dict(kwargs),
+            idempotency_key=chosen.idempotency_key,
+            priority=chosen.priority,
+            cost_ceiling=chosen.cost_ceiling,
+            not_before=chosen.not_before,
+        )
+        try:
+            return admission.admit(request, actor=ACTOR)
+        except (OperationalError, InterfaceError) as error:
+            raise Unavailable(
+                f"the database does not answer ({error}), so nothing was admitted; see that "
+                "PostgreSQL runs and that DATABASES points to it, then try again with the same "
+                "idempotency_key"
+            ) from error
+
+    def retry(self, *_args: Any, exc: BaseException | None = None, **_options: Any) -> Any:
+        """End this attempt and let the job be tried again, within its policy's attempts_max."""
+        if self.request.called_directly:
+            raise exc or RuntimeError(f"{self.name} asked for a retry outside a worker")
+        raise runner.RetryAsked("the task asked for a retry") from exc
+
+    def _check_signature(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        given = [None, *args] if self.takes_lease else list(args)
+        try:
+            inspect.signature(self.run).bind(*given, **kwargs)
+        except TypeError as error:
+            raise AdmissionRefused(
+                f"{self.name} does not take these arguments: {error}",
+                reason=AdmissionRefusal.BAD_ARGUMENT,
+            ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class BoundTask:
+    """A leased task with options of its own, as `using` returns it."""
+
+    task: LeasedTask
+    options: Options
+
+    def delay(self, *args: Any, **kwargs: Any) -> Admitted:
+        """Admit a job with these arguments; raises AdmissionRefused."""
+        return self.task.admit_with(self.options, args, kwargs)
+
+
+def _replaced(base: Options, options: Mapping[str, Any]) -> Options:
+    known = set(Options.__slots__)
+    unknown = sorted(set(options) - known)
+    if unknown:
+        raise Misconfigured(
+            f"a leased task has no option {', '.join(unknown)}; it has {', '.join(sorted(known))}, "
+            "countdown and eta. What Celery would do with it, a policy or a second job does here"
+        )
+    return replace(base, **options)
+
+
+def leased_task(
+    function: Callable[..., Any] | None = None,
+    *,
+    provider: str = runner.LOCAL,
+    takes_lease: bool = False,
+    account: str | None = None,
+    policy: str | None = None,
+    queue: str | None = None,
+    cost_ceiling: Decimal | int | str | None = None,
+    **celery_options: Any,
+) -> Any:
+    """Declare a leased task, with or without options; other options are Celery's (SPEC D1).
+
+    With `takes_lease` the function's first argument is its `Lease`. `provider` names an entry of
+    LEASEQ['PROVIDERS'] that `lease.infer` sends to, or `local`. Raises Misconfigured for an
+    option that would undo the lease.
+    """
+    for name in ("acks_late", "bind", "base"):
+        if name in celery_options:
+            raise Misconfigured(
+                f"leased_task sets {name} itself; a message is acknowledged early and the lease "
+                "is the liveness. Use takes_lease=True for a handle"
+            )
+    if takes_lease and inspect.isclass(function):
+        raise Misconfigured("leased_task decorates a function")
+    declared = shared_task(
+        base=LeasedTask,
+        provider=provider,
+        takes_lease=takes_lease,
+        queue=queue,
+        options=Options(account=account, policy=policy, queue=queue, cost_ceiling=cost_ceiling),
+        **celery_options,
+    )
+    return declared if function is None else declared(function)
+
+
+def find(name: str) -> LeasedTask:
+    """Return a leased task by its name; raises AdmissionRefused where there is none."""
+    tasks = current_app.tasks
+    if name not in tasks:
+        current_app.loader.import_default_modules()
+    found = tasks.get(name)
+    if not isinstance(found, LeasedTask):
+        kind = "no task" if found is None else "a plain Celery task, not a leased one,"
+        raise AdmissionRefused(
+            f"there is {kind} named {name!r}; declare it with leased_task in an installed app's "
+            "tasks module",
+            reason=AdmissionRefusal.UNKNOWN_TASK,
+        )
+    return found
