@@ -9,3 +9,9 @@ class LeaseqConfig(AppConfig):
     name = "leaseq"
     verbose_name = "leaseq"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Connect the system checks; they need the models, which are loaded by now."""
+        from leaseq import checks  # noqa: PLC0415 - models are loaded no earlier
+
+        checks.connect()

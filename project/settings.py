@@ -109,7 +109,7 @@ LEASEQ = {
     "PROVIDERS": {
         "private": {
             "ADAPTER": "openai_compatible",
-            "BASE_URL": os.environ.get("LEASEQ_MODEL_URL", "http://127.0.0.1:8080"),
+            "BASE_URL": os.environ.get("LEASEQ_MODEL_URL", "http://127.0.0.1:8080/v1"),
             "MODEL": "smollm2-135m-instruct",
             "API_KEY": None,
         },

@@ -7,4 +7,4 @@ import os
 
 os.environ.setdefault("LEASEQ_DEBUG", "1")
 
-from project.settings import *  # noqa: E402, F403
+from project.settings import *  # noqa: F403

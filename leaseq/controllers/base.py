@@ -8,6 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 from uuid import UUID
 
@@ -103,7 +104,7 @@ class PassRun:
             for key, row_id in rows:
                 if row_id not in seen:
                     seen.add(row_id)
-                    self.guarded(lambda one=row_id: self.count(act(one)), of=row_id)  # type: ignore[misc]
+                    self.guarded(partial(self._take, act, row_id), of=row_id)
                 after = key
                 if not self.has_time():
                     self._left_off[part] = after
@@ -111,10 +112,11 @@ class PassRun:
             rows = page(after) if len(rows) == self.limits.batch else []
         return True
 
+    def _take(self, act: Callable[[UUID], str], row_id: UUID) -> None:
+        self.count(act(row_id))
+
     def finish(self) -> PassSummary:
         """Write that the pass finished, and return what it did."""
         counts = dict(sorted(self._counts.items()))
-        passes.note(
-            self.name, counts=counts, complete=self.complete, left_off=self._left_off
-        )
+        passes.note(self.name, counts=counts, complete=self.complete, left_off=self._left_off)
         return PassSummary(name=self.name, counts=counts, complete=self.complete)

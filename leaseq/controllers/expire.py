@@ -101,9 +101,7 @@ def _take_from_the_dead(run: PassRun) -> None:
         if worker_id is None:
             return NOTHING_DUE
         return _word(
-            attempts.lose_of_worker(
-                attempt_id, worker_id=worker_id, cause=EndReason.WORKER_LOST
-            )
+            attempts.lose_of_worker(attempt_id, worker_id=worker_id, cause=EndReason.WORKER_LOST)
         )
 
     page = pages.by_id(held, names="attempt_id", batch=run.limits.batch)
@@ -128,9 +126,7 @@ def _resolve_unknown(run: PassRun) -> None:
         )
 
     page = pages.by_id(due, names="job_id", batch=run.limits.batch)
-    run.walk(
-        "unknown", page=page, act=lambda one: _word(leases.resolve_unknown(one, actor=ACTOR))
-    )
+    run.walk("unknown", page=page, act=lambda one: _word(leases.resolve_unknown(one, actor=ACTOR)))
 
 
 def _end_waits(run: PassRun) -> None:

@@ -10,7 +10,9 @@ from django.db.models import Q, QuerySet
 from leaseq.controllers.base import Row
 
 
-def by_id(due: Callable[[], "QuerySet[Any]"], *, names: str, batch: int) -> Callable[[str], Sequence[Row]]:
+def by_id(
+    due: Callable[[], "QuerySet[Any]"], *, names: str, batch: int
+) -> Callable[[str], Sequence[Row]]:
     """Return pages of due rows in the order of their ids, each naming the id in field `names`."""
 
     def page(after: str) -> list[Row]:

@@ -13,18 +13,16 @@ def run_once(limits: PassLimits) -> PassSummary:
     by the refusals of the last, and a full page of them keeps nobody from renewal (case D8).
     """
     run = PassRun(NAME, limits=limits)
-    refused: dict[str, int] = {}
-    while True:
-        limit = limits.batch + sum(refused.values())
-        counts = leases.renew_queued(limit=limit)
-        looked_at = sum(counts.values())
-        run.count("renewed", times=counts.pop("renewed", 0))
-        refused = counts
-        if looked_at < limit:
+    window = limits.batch
+    while refused := leases.renew_queued(limit=window):
+        looked_at = sum(refused.values())
+        run.count("renewed", times=refused.pop("renewed", 0))
+        if looked_at < window:
             break
         if not run.has_time():
             run.stop_short()
             break
+        window = limits.batch + sum(refused.values())
     for reason, times in refused.items():
         run.count(reason, times=times)
     return run.finish()

@@ -1,5 +1,7 @@
 """Reserve waiting jobs while live slots can soon take them, and send their messages (SPEC D5)."""
 
+from functools import partial
+
 from leaseq.controllers import publish
 from leaseq.controllers.base import PassLimits, PassRun, PassSummary
 from leaseq.db import clock
@@ -19,7 +21,7 @@ def run_once(limits: PassLimits) -> PassSummary:
     queues = lease_queries.served_queues(now=clock.read())
     for done, queue in enumerate(queues):
         run.share(parts=len(queues) - done)
-        run.guarded(lambda one=queue: _fill(one, run=run), of=queue)  # type: ignore[misc]
+        run.guarded(partial(_fill, queue, run=run), of=queue)
     published = publish.run_once(limits)
     for word, times in published.counts.items():
         run.count(word, times=times)

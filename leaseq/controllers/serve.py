@@ -153,9 +153,7 @@ class _Follower:
                 PROMPT_TOKEN: Decimal(event.usage.prompt_tokens),
                 COMPLETION_TOKEN: Decimal(event.usage.completion_tokens),
             }
-        dispatch.record_ended(
-            self._intent, state=RequestState.SUCCEEDED, quantities=quantities
-        )
+        dispatch.record_ended(self._intent, state=RequestState.SUCCEEDED, quantities=quantities)
         self._completion = Completion(
             text=event.text, finish_reason=event.finish_reason, usage=event.usage
         )

@@ -82,9 +82,9 @@ WITH paid AS (
 ), job AS (
   INSERT INTO leaseq_job (
     id, account_id, policy_id, task, queue, provider, payload, payload_digest, idempotency_key,
-    priority, state, dead_letter, version, current_attempt_number, submitted_at, changed_at, not_before,
-    waiting_since, queue_deadline_at, queue_time_used, queue_age_max, reserved_time_used,
-    renewals_used, attempts_counted, cost_ceiling)
+    priority, state, dead_letter, version, current_attempt_number, submitted_at, changed_at,
+    not_before, waiting_since, queue_deadline_at, queue_time_used, queue_age_max,
+    reserved_time_used, renewals_used, attempts_counted, cost_ceiling)
   SELECT %(job)s, paid.id, %(policy)s, %(task)s, %(queue)s, %(provider)s, %(payload)s::jsonb,
     %(digest)s, %(key)s, %(priority)s, 'admitted', false, 1, 1, %(now)s, %(now)s, %(not_before)s,
     %(not_before)s, %(queue_deadline)s, interval '0', %(queue_age_max)s, interval '0',

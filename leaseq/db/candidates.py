@@ -29,6 +29,7 @@ FROM heads h CROSS JOIN LATERAL (
   WHERE state = 'admitted' AND queue = %(queue)s AND priority = h.priority
     AND account_id = h.account_id AND policy_id = h.policy_id AND provider = h.provider
     AND not_before <= %(now)s
+    AND EXISTS (SELECT 1 FROM leaseq_servingpolicy p WHERE p.id = h.policy_id AND p.is_open)
   ORDER BY submitted_at, id LIMIT %(each)s) j
 """
 
@@ -51,7 +52,10 @@ class Candidate:
 
 
 def waiting(*, queue: str, now: datetime, each: int) -> list[Candidate]:
-    """Return the oldest `each` eligible jobs of every account, policy and provider that waits."""
+    """Return the oldest `each` eligible jobs of every account, open policy and provider.
+
+    A closed policy renews nothing, so that a reservation under it would only burn an attempt.
+    """
     with connection().cursor() as cursor:
         cursor.execute(HEADS, {"queue": queue, "now": now, "each": each})
         return [

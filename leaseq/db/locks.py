@@ -4,9 +4,13 @@ Every lock is `FOR NO KEY UPDATE`, so that rows which only refer to a locked one
 (SPEC A5). The clock is read after these, in a later statement.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
+
+from django.db.models import Count
 
 from leaseq.db.transactions import connection
 from leaseq.models import Account, Attempt, Hold, Job, Lease, PermitPool, Slot
@@ -79,6 +83,24 @@ def pools(pool_ids: Iterable[int]) -> dict[int, PermitPool]:
     """Lock permit pools by id: whoever counts and grants permits holds these."""
     rows = PermitPool.objects.locked().filter(pk__in=list(pool_ids)).order_by("pk")
     return {one.pk: one for one in rows}
+
+
+def count_live_permits(pool_ids: Iterable[int], *, now: datetime) -> dict[int, int]:
+    """Count the live permits of locked pools: an expired one does not block, swept or not (N3).
+
+    Expired ones are locked, so that they stay dead until the pass has committed. One that another
+    session has locked counts as live: its renewal may have read the clock in time and not yet be
+    committed.
+    """
+    ids = list(pool_ids)
+    dead = Lease.objects.get_queryset().select_for_update(
+        no_key=True, of=("self",), skip_locked=True
+    )
+    over = dead.filter(pool_id__in=ids, status=LeaseStatus.ACTIVE, expires_at__lte=now)
+    expired = Counter(over.order_by().values_list("pool_id", flat=True))
+    rows = Lease.objects.filter(pool_id__in=ids, status=LeaseStatus.ACTIVE).order_by()
+    active = rows.values_list("pool_id").annotate(count=Count("id"))
+    return {pool_id: count - expired[pool_id] for pool_id, count in active}
 
 
 def hold_of(job_id: UUID) -> Hold | None:

@@ -1,7 +1,9 @@
 """The statements that renew thousands of leases: lock and read, then write (SPEC B8).
 
-Between the two the clock is read and the rule decides each row. Jobs are locked FOR SHARE, so
-that many renewals of one job do not wait for each other, and no verb changes a job meanwhile.
+Between the two the clock is read and the rule decides each row. Jobs and attempts are locked FOR
+SHARE, so that many renewals of one job do not wait for each other, and no verb changes a job
+meanwhile. The attempt's own lock is needed too: a statement that waited reads again only the rows
+that it locks, and would judge by a report of progress as old as its wait.
 """
 
 from collections.abc import Sequence
@@ -21,7 +23,7 @@ SELECT l.id, l.attempt_id, l.resource_type, l.status, l.fence_epoch, l.fence, l.
        j.queue_age_max, j.first_reserved_at AS job_first_reserved_at, j.reserved_time_used,
        j.renewals_used,
        a.state AS attempt_state, a.reserved_at, a.accepted_at, a.started_at, a.progress_at,
-       p.is_open, p.lease_ttl, p.lease_life_max, p.reserved_time_max, p.renewals_max,
+       p.is_open, p.lease_ttl, p.renew_every, p.lease_life_max, p.reserved_time_max, p.renewals_max,
        p.run_time_max, p.provider_wait_max, p.stall_limit, p.stop_grace
 FROM leaseq_lease l
 JOIN leaseq_job j ON j.id = l.job_id
@@ -29,7 +31,7 @@ JOIN leaseq_attempt a ON a.id = l.attempt_id
 JOIN leaseq_servingpolicy p ON p.id = j.policy_id
 """
 
-_LOCK = "ORDER BY j.id, l.id FOR SHARE OF j FOR NO KEY UPDATE OF l"
+_LOCK = "ORDER BY j.id, l.id FOR SHARE OF j, a FOR NO KEY UPDATE OF l"
 
 READ_OF_ATTEMPTS = (
     _READ + "WHERE l.attempt_id = ANY(%s) AND (l.status = 'active' OR l.id = ANY(%s)) " + _LOCK

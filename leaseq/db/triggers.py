@@ -32,10 +32,10 @@ CREATE TRIGGER job_events_are_never_changed BEFORE UPDATE OR DELETE ON leaseq_jo
 JOB = """
 CREATE OR REPLACE FUNCTION leaseq_job_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  IF (NEW.account_id, NEW.policy_id, NEW.task, NEW.queue, NEW.payload_digest,
+  IF (NEW.account_id, NEW.policy_id, NEW.task, NEW.queue, NEW.provider, NEW.payload_digest,
       NEW.idempotency_key, NEW.priority, NEW.submitted_at, NEW.cost_ceiling)
      IS DISTINCT FROM
-     (OLD.account_id, OLD.policy_id, OLD.task, OLD.queue, OLD.payload_digest,
+     (OLD.account_id, OLD.policy_id, OLD.task, OLD.queue, OLD.provider, OLD.payload_digest,
       OLD.idempotency_key, OLD.priority, OLD.submitted_at, OLD.cost_ceiling)
      OR (OLD.first_reserved_at IS NOT NULL
          AND NEW.first_reserved_at IS DISTINCT FROM OLD.first_reserved_at)
@@ -175,7 +175,7 @@ BEGIN
     PERFORM leaseq_refuse('a_lease_changes_one_version_at_a_time', OLD.id::text);
   END IF;
   IF NEW.status = 'active' THEN
-    IF NEW.renewal_count <> OLD.renewal_count + 1
+    IF NEW.renewal_count <> OLD.renewal_count + 1 OR NEW.renewed_at IS NULL
        OR NEW.renewed_at < coalesce(OLD.renewed_at, OLD.created_at) THEN
       PERFORM leaseq_refuse('a_renewal_is_counted_and_time_goes_forward', OLD.id::text);
     END IF;

@@ -85,6 +85,11 @@ def check_cadence(
         )
 
 
+def silence_is_doubt_at(confirmed_at: float, renew_every: timedelta) -> float:
+    """Say when a holder that heard nothing since `confirmed_at` must doubt: two intervals on."""
+    return confirmed_at + 2 * renew_every.total_seconds()
+
+
 def meaning_of(reason: RenewalRefusal) -> RefusalMeaning:
     """Say what a refusal means for the holder; every reason has a meaning (SPEC B4, C3).
 
@@ -166,7 +171,7 @@ class RenewalPlan:
         """
         if self.due_at is None and self.asked_at is None:
             return self.deadline.at
-        silent_at = self.confirmed_at + 2 * self.cadence.renew_every.total_seconds()
+        silent_at = silence_is_doubt_at(self.confirmed_at, self.cadence.renew_every)
         if self.asked_at is None:
             return silent_at
         return min(silent_at, self.asked_at + self.cadence.latency.total_seconds())

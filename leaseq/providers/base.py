@@ -1,6 +1,6 @@
 """The Provider protocols, their frozen values and the capability table (SPEC E1, L6)."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol, runtime_checkable
@@ -130,7 +130,7 @@ class StreamingProvider(Provider, Protocol):
 
     def stream(
         self, request: InferenceRequest, *, should_stop: Callable[[], bool]
-    ) -> Iterator[Event]:
+    ) -> Generator[Event, None, None]:
         """Send the request once, never again, and yield what is heard as it is heard.
 
         The order is Accepted, Started, any number of Progress, Finished; or Stopped after any

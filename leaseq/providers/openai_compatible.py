@@ -7,7 +7,7 @@ and completion (its last chunk) apart, and such servers end a computation with i
 import json
 import re
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from functools import cached_property
@@ -121,7 +121,7 @@ class OpenAICompatible:
 
     def stream(
         self, request: InferenceRequest, *, should_stop: Callable[[], bool]
-    ) -> Iterator[Event]:
+    ) -> Generator[Event, None, None]:
         """Send the request once and yield what is heard; see StreamingProvider."""
         secret = self._api_key() if self._api_key else None
         heard = _Heard()

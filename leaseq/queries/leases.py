@@ -7,7 +7,7 @@ from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet
 
 from leaseq.conf import settings
 from leaseq.db import clock
-from leaseq.models import Lease, PermitPool, Slot
+from leaseq.models import Lease, PermitPool, Slot, WorkerNode
 from leaseq.vocabulary import LeaseStatus, PoolKind, WorkerState
 
 
@@ -39,9 +39,7 @@ def live_slots(queue: str, *, now: datetime) -> QuerySet[Slot]:
 
 def free_slots(queue: str, *, now: datetime) -> int:
     """Count those of them on which nobody holds a live lease."""
-    taken = Lease.objects.filter(
-        slot=OuterRef("pk"), status=LeaseStatus.ACTIVE, expires_at__gt=now
-    )
+    taken = Lease.objects.filter(slot=OuterRef("pk"), status=LeaseStatus.ACTIVE, expires_at__gt=now)
     return live_slots(queue, now=now).filter(~Exists(taken)).count()
 
 
@@ -54,9 +52,14 @@ def served_queues(*, now: datetime) -> list[str]:
     return sorted({queue for queues in slots for queue in queues})
 
 
+def lately_served_queues(*, now: datetime) -> set[str]:
+    """Return the queues of workers seen within the grace period, even if they ended since (B6)."""
+    grace = timedelta(seconds=settings().worker_grace_seconds)
+    seen = WorkerNode.objects.filter(seen_at__gt=now - grace).values_list("queues", flat=True)
+    return {queue for queues in seen for queue in queues}
+
+
 def live_permits(pool_ids: Sequence[int], *, now: datetime) -> dict[int, int]:
     """Count the live permits of these pools by the clock, by pool."""
-    live = Lease.objects.filter(
-        pool_id__in=pool_ids, status=LeaseStatus.ACTIVE, expires_at__gt=now
-    )
+    live = Lease.objects.filter(pool_id__in=pool_ids, status=LeaseStatus.ACTIVE, expires_at__gt=now)
     return dict(live.order_by().values_list("pool_id").annotate(Count("id")))

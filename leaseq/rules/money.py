@@ -225,6 +225,12 @@ def decide_hold_expiry(facts: HoldExpiryFacts) -> ExpireHold | Keep | Refused:
     )
 
 
+def plain(amount: Decimal) -> str:
+    """Return money as a person reads it: exact, with two places or as many as it has."""
+    whole, _, places = f"{amount.normalize():f}".partition(".")
+    return f"{whole}.{places:0<2}"
+
+
 def _exact(value: object) -> Decimal:
     # bool is an int to Python, and float is where money goes wrong: both are refused.
     if isinstance(value, bool) or not isinstance(value, Decimal | str | int):

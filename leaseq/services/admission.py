@@ -14,13 +14,16 @@ from leaseq.db.identity import new_id
 from leaseq.db.transactions import atomic, on_commit
 from leaseq.errors import AdmissionRefused
 from leaseq.queries import leases as lease_queries
-from leaseq.rules.money import BadMoney, Shortfall, decide_hold, money
+from leaseq.rules.money import BadMoney, Shortfall, decide_hold, money, plain
 from leaseq.rules.payload import PayloadProblem, SoundPayload, judge_payload
 from leaseq.services import ports
+from leaseq.services.events import storable
 from leaseq.vocabulary import AdmissionRefusal, NoPermit
 
 PRIORITY_BOUND = 100
 NAME_LENGTH_MAX = 200
+LENGTHS = {"queue": 100, "provider": 100}
+LAST_YEAR = 9000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +64,8 @@ def admit(request: AdmissionRequest, *, actor: str) -> Admitted:
     Misconfigured where no Celery app is wired.
     """
     ports.installed()
+    _check_arguments(request, actor=actor)
     payload = _sound(request)
-    _check_arguments(request)
     ceiling = None if request.cost_ceiling is None else _money(request.cost_ceiling)
     premises = _premises(request)
     if premises.known is not None:
@@ -99,21 +102,42 @@ def _sound(request: AdmissionRequest) -> SoundPayload:
     return judged
 
 
-def _check_arguments(request: AdmissionRequest) -> None:
+def _check_arguments(request: AdmissionRequest, *, actor: str) -> None:
+    if isinstance(request.args, (str, bytes)) or not isinstance(request.args, Sequence):
+        _refuse_argument(f"args is a {type(request.args).__name__} and must be a list or tuple")
+    if not isinstance(request.kwargs, Mapping):
+        _refuse_argument(f"kwargs is a {type(request.kwargs).__name__} and must be a mapping")
     if isinstance(request.priority, bool) or not isinstance(request.priority, int):
         _refuse_argument(f"priority is {request.priority!r} and must be a whole number")
     if abs(request.priority) > PRIORITY_BOUND:
-        _refuse_argument(f"priority is {request.priority} and must lie from -100 to 100")
-    if request.not_before is not None and request.not_before.tzinfo is None:
-        _refuse_argument("not_before has no time zone; use an aware datetime")
-    for name in ("task", "queue", "account", "policy", "provider", "idempotency_key"):
-        value = getattr(request, name)
-        if value is None and name == "idempotency_key":
-            continue
-        if not isinstance(value, str) or not value or "\0" in value:
-            _refuse_argument(f"{name} is {value!r} and must be text without NUL")
-        if len(value) > NAME_LENGTH_MAX:
-            _refuse_argument(f"{name} is longer than {NAME_LENGTH_MAX} characters")
+        _refuse_argument(
+            f"priority lies outside the range from -{PRIORITY_BOUND} to {PRIORITY_BOUND}"
+        )
+    _check_instant(request.not_before)
+    _check_text("actor", actor)
+    for name in ("task", "queue", "account", "policy", "provider"):
+        _check_text(name, getattr(request, name))
+    if request.idempotency_key is not None:
+        _check_text("idempotency_key", request.idempotency_key)
+
+
+def _check_instant(not_before: datetime | None) -> None:
+    if not_before is None:
+        return
+    if not isinstance(not_before, datetime) or not_before.utcoffset() is None:
+        _refuse_argument(f"not_before is {not_before!r} and must be a datetime with a time zone")
+    if not_before.year > LAST_YEAR:
+        _refuse_argument(f"not_before is {not_before} and must lie before the year {LAST_YEAR}")
+
+
+def _check_text(name: str, value: object) -> None:
+    if not isinstance(value, str) or not value:
+        _refuse_argument(f"{name} is {value!r} and must be text of at least one character")
+    length_max = LENGTHS.get(name, NAME_LENGTH_MAX)
+    if len(value) > length_max:
+        _refuse_argument(f"{name} is longer than {length_max} characters")
+    if value != storable(value, length_max=length_max):
+        _refuse_argument(f"{name} is {value!r}, with a NUL or half of a surrogate pair in it")
 
 
 def _refuse_argument(why: str) -> Never:
@@ -125,7 +149,7 @@ def _money(given: Decimal | int | str) -> Decimal:
         return money(given)
     except BadMoney as error:
         raise AdmissionRefused(
-            f"cost_ceiling {given!r}: {error}", reason=AdmissionRefusal.BAD_MONEY
+            f"cost_ceiling: {error}", reason=AdmissionRefusal.BAD_MONEY
         ) from error
 
 
@@ -222,9 +246,9 @@ def _first_or_refuse(
     shortfall = verdict.missing if isinstance(verdict, Shortfall) else Decimal(0)
     free = account.limit - account.held - account.settled
     raise AdmissionRefused(
-        f"the account {request.account!r} has {free:f} {account.currency} free and the job needs "
-        f"{new.amount:f}: {shortfall:f} short; lower cost_ceiling, raise the limit, or wait until "
-        f"holds of {account.held:f} end",
+        f"the account {request.account!r} has {plain(free)} {account.currency} free and the job "
+        f"needs {plain(new.amount)}: {plain(shortfall)} short; lower cost_ceiling, raise the "
+        f"limit, or wait until holds of {plain(account.held)} end",
         reason=AdmissionRefusal.INSUFFICIENT_FUNDS,
         shortfall=shortfall,
     )

@@ -18,8 +18,8 @@ from leaseq.rules.outcome import LossVerdict
 from leaseq.rules.ownership import Fence, OwnerProof
 from leaseq.rules.payload import PayloadProblem, judge_payload
 from leaseq.rules.transitions import Refused
-from leaseq.services import endings, facts, leases
-from leaseq.services.events import JobStory
+from leaseq.services import endings, facts, leases, usage
+from leaseq.services.events import JobStory, storable
 from leaseq.vocabulary import (
     AttemptState,
     EndReason,
@@ -31,6 +31,8 @@ from leaseq.vocabulary import (
 )
 
 ERROR_LENGTH_MAX = 4_000
+REPORT_BYTES_MAX = 4_096
+REPORT_DEPTH_MAX = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +87,7 @@ def claim(attempt_id: UUID, *, worker_id: UUID, slot_id: int) -> Claimed:
             raise refuse(verdict, message="not claimed", attempt_id=attempt_id)
         if verdict.expire_first is not None or verdict.expires_at <= now:
             raise TransitionRefused(
-                "the slot's last lease or a bound of the job ran out just now; the sweep goes first",
+                "the slot's last lease or a bound of the job ran out; the sweep goes first",
                 reason=TransitionRefusal.NO_FREE_SLOT,
                 attempt_id=attempt_id,
             )
@@ -146,9 +148,7 @@ def _grant(
         heir.first_reserved_at = permit.first_reserved_at
         heir.renewals_before = permit.renewals_before + permit.renewal_count
         successors.append(heir)
-    endings.end_leases(
-        locked, status=LeaseStatus.TRANSFERRED, reason=EndReason.CLAIMED, now=now
-    )
+    endings.end_leases(locked, status=LeaseStatus.TRANSFERRED, reason=EndReason.CLAIMED, now=now)
     Lease.objects.bulk_create(successors)
     changed = Attempt.objects.filter(
         pk=attempt.pk, state=AttemptState.OPEN, claimed_at__isnull=True
@@ -231,10 +231,16 @@ def owner_act(proof: OwnerProof) -> Act:
 
 
 def begin(proof: OwnerProof) -> None:
-    """Record that the worker's own compute took the attempt over and started (SPEC E1, E2)."""
+    """Record that the worker's own compute took the attempt over and started (SPEC E1, E2).
+
+    Raises TransitionRefused for a late or stale owner, and after a cancel request: nothing new
+    starts then (PROMISES P11). Nothing has changed in either case.
+    """
     with atomic():
         act = owner_act(proof)
         accepted = rules.decide_accept(act.facts)
+        if act.locked.job.cancel_asked_at is not None and not isinstance(accepted, Refused):
+            accepted = Refused(reason=TransitionRefusal.CANCEL_ASKED)
         if isinstance(accepted, Refused):
             raise refuse(accepted, message="not begun", attempt_id=proof.attempt_id)
         mark(act, "accepted", JobState.PROVIDER_ACCEPTED, accepted_at=act.story.now)
@@ -258,13 +264,13 @@ def progress(proof: OwnerProof, *, report: Mapping[str, Any]) -> None:
     `report["usage"]`, quantities by unit, is booked if the attempt is lost. Raises
     TransitionRefused for whoever no longer owns it, and where the report is not small JSON.
     """
-    sound = judge_payload(dict(report), bytes_max=4_096, depth_max=4)
+    sound = judge_payload(dict(report), bytes_max=REPORT_BYTES_MAX, depth_max=REPORT_DEPTH_MAX)
     if isinstance(sound, PayloadProblem):
-        raise TransitionRefused(
-            f"this progress cannot be stored: {sound.why}",
-            reason=TransitionRefusal.BAD_REPORT,
-            attempt_id=proof.attempt_id,
-        )
+        raise _bad_report(sound.why, proof)
+    try:
+        usage.sound(report.get("usage", {}))
+    except usage.BadUsage as error:
+        raise _bad_report(str(error), proof) from error
     with atomic():
         act = owner_act(proof)
         verdict = rules.decide_progress(act.facts)
@@ -275,6 +281,14 @@ def progress(proof: OwnerProof, *, report: Mapping[str, Any]) -> None:
         )
         if changed != 1:
             raise LeaseqBug("a locked attempt changed", attempt_id=proof.attempt_id)
+
+
+def _bad_report(why: str, proof: OwnerProof) -> TransitionRefused:
+    return TransitionRefused(
+        f"this progress cannot be stored: {why}",
+        reason=TransitionRefusal.BAD_REPORT,
+        attempt_id=proof.attempt_id,
+    )
 
 
 def complete(proof: OwnerProof, *, result: object) -> JobState:
@@ -335,7 +349,7 @@ def fail(
             act.story,
             cause=cause,
             holder_stopped=holder_stopped,
-            error=error[:ERROR_LENGTH_MAX],
+            error=storable(error, length_max=ERROR_LENGTH_MAX),
         )
         if isinstance(verdict, Refused):
             raise refuse(verdict, message="not failed", attempt_id=proof.attempt_id)

@@ -17,7 +17,10 @@ from leaseq.rules.ownership import OwnerProof
 from leaseq.rules.transitions import Refused
 from leaseq.services import facts, usage
 from leaseq.services.attempts import Act, mark, owner_act, refuse
+from leaseq.services.events import storable
 from leaseq.vocabulary import OPEN_REQUEST_STATES, AttemptState, JobState, RequestState
+
+DETAIL_LENGTH_MAX = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +138,12 @@ def record_ended(
         allowed = rules.decide_fail(act.facts)
         if isinstance(allowed, Refused):
             raise refuse(allowed, message="end not recorded", request=intent.request_id)
-        _hear(request, state, ended_at=act.story.now, detail=detail[:500])
+        _hear(
+            request,
+            state,
+            ended_at=act.story.now,
+            detail=storable(detail, length_max=DETAIL_LENGTH_MAX),
+        )
         lines = usage.book(
             act.locked.attempt,
             job=act.locked.job,
@@ -163,7 +171,7 @@ def record_unknown(intent: Intent, *, detail: str) -> None:
             raise refuse(allowed, message="doubt not recorded", request=intent.request_id)
         state = RequestState.UNKNOWN if request.state == RequestState.PREPARED else request.state
         ProviderRequest.objects.filter(pk=request.pk, state=request.state).update(
-            state=state, detail=detail[:500]
+            state=state, detail=storable(detail, length_max=DETAIL_LENGTH_MAX)
         )
         act.story.tell(
             "request_unknown",

@@ -1,8 +1,6 @@
 """How attempts and jobs end, under their locks: the one way in which leases are given back."""
 
-from collections.abc import Callable
 from datetime import datetime, timedelta
-from decimal import Decimal
 from functools import partial
 
 from django.db.models import F
@@ -113,9 +111,13 @@ def _book_time(locked: Locked, story: JobStory) -> None:
         story.change(
             reserved_time_used=job.reserved_time_used + max(until - attempt.reserved_at, NO_TIME)
         )
-    renewals = max((one.renewals_before + one.renewal_count for one in locked.leases), default=0)
-    story.change(renewals_used=job.renewals_used + renewals)
+    story.change(renewals_used=job.renewals_used + renewals_of(locked))
     stop_queue_clock(story)
+
+
+def renewals_of(locked: Locked) -> int:
+    """Return how often the live leases of this attempt were renewed, predecessors included."""
+    return max((one.renewals_before + one.renewal_count for one in locked.leases), default=0)
 
 
 def stop_queue_clock(story: JobStory) -> None:
@@ -135,9 +137,7 @@ def end_job(
 ) -> None:
     """End the job; its hold is closed later, by the settle pass and its verdict (L7)."""
     stop_queue_clock(story)
-    story.change(
-        ended_at=story.now, settle_at=story.now, reason=reason, dead_letter=dead_letter
-    )
+    story.change(ended_at=story.now, settle_at=story.now, reason=reason, dead_letter=dead_letter)
     story.tell(str(state), to_state=state, attempt_id=attempt.pk, reason=reason)
     ring_after_commit("schedule", "settle")
 
@@ -183,8 +183,14 @@ def lose(
         _become_unknown(locked, story, verdict, request)
         return verdict
     _book_usage_so_far(locked, story, request, verdict)
+    # The attempt keeps its own cause, also where the job ends by a bound, as max_attempts.
+    cancelled = verdict.attempt_outcome is AttemptState.CANCELLED
     close_attempt(
-        locked, story, outcome=verdict.attempt_outcome, reason=verdict.reason, error=error
+        locked,
+        story,
+        outcome=verdict.attempt_outcome,
+        reason=EndReason.CANCELLED if cancelled else cause,
+        error=error,
     )
     if isinstance(verdict, NextAttempt):
         open_next_attempt(story, verdict=verdict, closed=locked.attempt)
@@ -208,7 +214,6 @@ def _loss_facts(
     stopped: bool,
 ) -> LossFacts:
     job, attempt, policy = locked.job, locked.attempt, locked.job.policy
-    renewals = max((one.renewals_before + one.renewal_count for one in locked.leases), default=0)
     return LossFacts(
         now=now,
         job_state=JobState(job.state),
@@ -223,7 +228,7 @@ def _loss_facts(
         holder_stopped=stopped,
         cancel_asked=job.cancel_asked_at is not None,
         readmit_by_policy=policy.readmit_on_bound,
-        renewals_left=policy.renewals_max - job.renewals_used - renewals,
+        renewals_left=policy.renewals_max - job.renewals_used - renewals_of(locked),
         on_bound=BoundHit(policy.on_bound),
         bounds=facts.of_bounds(job, attempt, policy),
         retry_delay=backoff.delay(
@@ -243,6 +248,8 @@ def _become_unknown(
     if attempt.state == AttemptState.OUTCOME_UNKNOWN:
         return
     end_leases(locked, status=LeaseStatus.REVOKED, reason=EndReason.ATTEMPT_ENDED, now=story.now)
+    # The verdict comes when these leases have ended, and would find no renewals to book.
+    story.change(renewals_used=locked.job.renewals_used + renewals_of(locked))
     changed = Attempt.objects.filter(pk=attempt.pk, state=AttemptState.OPEN).update(
         state=AttemptState.OUTCOME_UNKNOWN, unknown_since=story.now
     )
@@ -273,13 +280,11 @@ def _book_usage_so_far(
     )
     if changed != 1:
         raise LeaseqBug("a locked request changed under its lock", request_id=request.pk)
-    seen = locked.attempt.progress.get("usage", {})
-    quantities = {unit: Decimal(str(quantity)) for unit, quantity in seen.items()}
     usage.book(
         locked.attempt,
         job=locked.job,
         provider=request.provider,
         model=request.model,
-        quantities=quantities,
+        quantities=usage.sound(locked.attempt.progress.get("usage", {})),
         now=story.now,
     )

@@ -13,6 +13,14 @@ from leaseq.errors import LeaseqBug
 from leaseq.models import Job, JobEvent
 from leaseq.vocabulary import EndReason, JobState
 
+REASON_LENGTH_MAX = 300
+
+
+def storable(text: str, *, length_max: int) -> str:
+    """Return the text as PostgreSQL can keep it: no NUL, no half of a surrogate pair, cut."""
+    whole = text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
+    return whole[:length_max]
+
 
 class JobStory:
     """The changes of one verb to one job that is locked FOR NO KEY UPDATE."""
@@ -20,7 +28,8 @@ class JobStory:
     def __init__(self, job: Job, *, actor: str, now: datetime) -> None:
         self.job = job
         self.actor = actor
-        self.now = now
+        # An authority whose clock was stepped back is clamped: no story is told backwards (L7).
+        self.now = max(now, job.changed_at)
         self._read_version = job.version
         self._read_state = JobState(job.state)
         self._changed: dict[str, Any] = {}
@@ -57,7 +66,7 @@ class JobStory:
                 attempt_id=attempt_id,
                 lease_id=lease_id,
                 actor=self.actor,
-                reason=str(reason)[:300],
+                reason=storable(str(reason), length_max=REASON_LENGTH_MAX),
                 at=self.now,
                 data=data,
             )

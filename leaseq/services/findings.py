@@ -15,10 +15,18 @@ def open_finding(
     evidence: Mapping[str, Any],
     suggested_action: str,
     now: datetime,
-) -> None:
-    """Open a finding under the job's lock, unless one of its kind is open."""
-    if Finding.objects.filter(kind=kind, job=job, closed_at__isnull=True).exists():
-        return
+) -> bool:
+    """Open a finding under the job's lock, or give the open one of its kind new evidence.
+
+    Returns whether there was anything new to tell.
+    """
+    found = Finding.objects.filter(kind=kind, job=job, closed_at__isnull=True).first()
+    if found is not None:
+        if found.evidence == dict(evidence):
+            return False
+        found.evidence = dict(evidence)
+        found.save(update_fields=["evidence"])
+        return True
     Finding.objects.create(
         kind=kind,
         job=job,
@@ -27,6 +35,7 @@ def open_finding(
         suggested_action=suggested_action,
         opened_at=now,
     )
+    return True
 
 
 def close_findings(*kinds: str, job: Job, now: datetime) -> None:

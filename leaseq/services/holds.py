@@ -10,7 +10,7 @@ from leaseq.db import clock, locks
 from leaseq.db.locks import Locked
 from leaseq.db.transactions import atomic
 from leaseq.errors import LeaseqBug
-from leaseq.models import Account, Attempt, Hold, LedgerEntry, UsageRecord
+from leaseq.models import Account, Attempt, Hold, LedgerEntry, ProviderRequest, UsageRecord
 from leaseq.rules import money as rules
 from leaseq.rules.transitions import Refused
 from leaseq.services import endings, findings
@@ -77,7 +77,8 @@ def _facts(
         hold_state=HoldState(hold.state),
         hold_amount=hold.amount,
         possibly_sent=bool(sent),
-        outcome_unknown=any(one.state in UNCLOSED_ATTEMPT_STATES for one in attempts),
+        outcome_unknown=any(one.state in UNCLOSED_ATTEMPT_STATES for one in attempts)
+        or bool(sent and ProviderRequest.objects.filter(attempt__in=sent, ended_at=None).exists()),
         closed_by_evidence=all(one.reason != EndReason.MONITORING_ENDED for one in sent),
         costs=tuple(one.cost for one in lines),
     )
@@ -134,8 +135,8 @@ def _move(
     )
     if changed != 2:  # noqa: PLR2004 - one hold and one account
         raise LeaseqBug("a locked hold changed under its lock", hold_id=hold.pk)
-    settling = _enter(hold, account, story, EntryKind.SETTLE, Book.SETTLED, settle, cause)
-    _enter(hold, account, story, EntryKind.RELEASE, Book.AVAILABLE, release, cause)
+    settling = _enter(hold, account, story, target=Book.SETTLED, amount=settle, cause=cause)
+    _enter(hold, account, story, target=Book.AVAILABLE, amount=release, cause=cause)
     findings.close_findings(HOLD_KEPT, PAST_ITS_TIME, job=story.job, now=story.now)
     story.change(settle_at=None, settled_at=story.now)
     story.tell(
@@ -149,13 +150,14 @@ def _enter(
     hold: Hold,
     account: Account,
     story: JobStory,
-    kind: EntryKind,
+    *,
     target: Book,
     amount: Decimal,
     cause: EndReason,
 ) -> LedgerEntry | None:
     if not amount:
         return None
+    kind = EntryKind.SETTLE if target is Book.SETTLED else EntryKind.RELEASE
     return LedgerEntry.objects.create(
         key=f"{kind}:{hold.pk}",
         account=account,
@@ -173,7 +175,8 @@ def _enter(
 
 
 def _keep(story: JobStory, hold: Hold, reason: KeepReason) -> None:
-    findings.open_finding(
+    """Look again later; only the first look, or a new reason, is worth an event."""
+    news = findings.open_finding(
         HOLD_KEPT,
         job=story.job,
         severity="warning",
@@ -182,7 +185,8 @@ def _keep(story: JobStory, hold: Hold, reason: KeepReason) -> None:
         now=story.now,
     )
     story.change(settle_at=story.now + LOOK_AGAIN_AFTER)
-    story.tell("hold_kept", reason=reason)
+    if news:
+        story.tell("hold_kept", reason=reason)
     story.save()
 
 

@@ -14,7 +14,7 @@ from leaseq.errors import LeaseqBug
 from leaseq.queries import leases as lease_queries
 from leaseq.rules import bounds
 from leaseq.rules.bounds import JobBounds, Remaining
-from leaseq.rules.outcome import LossVerdict
+from leaseq.rules.outcome import LossVerdict, OutcomeUnknown
 from leaseq.rules.ownership import Fence, LeaseFacts, OwnerProof
 from leaseq.rules.renewal import (
     AlreadyRenewed,
@@ -79,41 +79,42 @@ def renew_many(renewals: Sequence[Renewal]) -> list[Answer]:
     """
     if not renewals:
         return []
-    wanted = {one.proof.attempt_id: one for one in renewals}
     with atomic():
-        rows = _lock_named(wanted)
+        rows = statements.lock_of_attempts(
+            list({one.proof.attempt_id for one in renewals}),
+            [one.proof.lease_id for one in renewals],
+        )
         now = clock.read()
         by_attempt = defaultdict(list)
         for row in rows:
             by_attempt[row.attempt_id].append(row)
-        answers, extensions = [], []
+        answers = []
+        # By lease: a wish that stands twice in one batch has one effect (SPEC B5).
+        extensions: dict[UUID, statements.Extension] = {}
         for one in renewals:
             answer, more = _judge_attempt(one, by_attempt[one.proof.attempt_id], now=now)
             answers.append(answer)
-            extensions += more
-        _write(extensions, now=now)
+            extensions |= {extension.lease_id: extension for extension in more}
+        _write(list(extensions.values()), now=now)
     return answers
-
-
-def _lock_named(wanted: dict[UUID, Renewal]) -> list[Any]:
-    """Lock and return the leases that these renewals speak of."""
-    return statements.lock_of_attempts(
-        list(wanted), [one.proof.lease_id for one in wanted.values()]
-    )
 
 
 def renew_queued(*, limit: int) -> dict[str, int]:
     """Renew the control plane's due leases: permits of jobs that wait in a queue (SPEC B8, N).
 
-    Returns counts by verdict: `renewed`, or the reason of a refusal.
+    Returns counts by verdict: `renewed`, the reason of a refusal, or `not_due` for what another
+    pass renewed while this one waited for the rows: two passes renew as often as one.
     """
     counts: dict[str, int] = defaultdict(int)
     with atomic():
         rows = statements.lock_due_of_control_plane(limit)
         now = clock.read()
-        served = set(lease_queries.served_queues(now=now)) if rows else set()
+        served = lease_queries.lately_served_queues(now=now) if rows else set()
         extensions = []
         for row in rows:
+            if now < row.expires_at - row.lease_ttl + row.renew_every:
+                counts["not_due"] += 1
+                continue
             verdict = decide_renewal(
                 _facts(row, now=now, renewal=_own(row), has_live_worker=row.queue in served)
             )
@@ -146,16 +147,19 @@ def _judge_attempt(
         return _answer(renewal, verdict, named, left=timedelta(0)), []
     verdict = decide_renewal(_facts(named, now=now, renewal=renewal, has_live_worker=True))
     if isinstance(verdict, Refused):
-        return _answer(renewal, verdict, named, left=named.expires_at - now), []
+        # Whoever is not the owner, or owns it no more, has no time left.
+        holds = verdict.remaining is not None and named.status == LeaseStatus.ACTIVE
+        left = named.expires_at - now if holds else timedelta(0)
+        return _answer(renewal, verdict, named, left=left), []
     left = verdict.expires_at - now
     renewed = isinstance(verdict, Renewed)
-    extensions = [_extension(named, verdict, key=renewal.key)] if isinstance(verdict, Renewed) else []
+    extensions = (
+        [_extension(named, verdict, key=renewal.key)] if isinstance(verdict, Renewed) else []
+    )
     for row in rows:
         if row.id == named.id or row.worker_id != named.worker_id:
             continue
-        follower = Renewal(
-            proof=_proof(row), key=renewal.key, cancel_follow=renewal.cancel_follow
-        )
+        follower = Renewal(proof=_proof(row), key=renewal.key, cancel_follow=renewal.cancel_follow)
         follows = decide_renewal(_facts(row, now=now, renewal=follower, has_live_worker=True))
         if isinstance(follows, Refused):
             left = min(left, row.expires_at - now)
@@ -300,8 +304,9 @@ def _holder_is_over(locked: locks.Locked) -> bool:
 
 
 def resolve_unknown(job_id: UUID, *, actor: str) -> LossVerdict | None:
-    """Give an attempt of unknown outcome its verdict once there is evidence, or at the end of
-    monitoring (SPEC L5, L5a); None where there is neither yet.
+    """Give an attempt of unknown outcome its verdict (SPEC L5, L5a).
+
+    Once there is evidence, or at the end of monitoring; None where there is neither yet.
     """
     with atomic():
         locked = locks.by_job(job_id, skip_locked=True)
@@ -315,11 +320,11 @@ def resolve_unknown(job_id: UUID, *, actor: str) -> LossVerdict | None:
         story = JobStory(locked.job, actor=actor, now=now)
         cause = EndReason.HOLDER_STOPPED if stopped else EndReason.MONITORING_ENDED
         verdict = endings.lose(locked, story, cause=cause, holder_stopped=stopped)
-        if isinstance(verdict, endings.OutcomeUnknown) and over:
+        if isinstance(verdict, OutcomeUnknown) and over:
             verdict = endings.lose(
                 locked, story, cause=EndReason.MONITORING_ENDED, holder_stopped=stopped
             )
-        if isinstance(verdict, (TransitionRefusedVerdict, endings.OutcomeUnknown)):
+        if isinstance(verdict, (TransitionRefusedVerdict, OutcomeUnknown)):
             return None
         story.save()
         return verdict

@@ -10,15 +10,11 @@ from leaseq.db.transactions import atomic
 from leaseq.errors import OwnershipLost, TransitionRefused
 from leaseq.models import Attempt, Lease
 from leaseq.rules import attempts as rules
-from leaseq.rules.money import BadMoney, price
 from leaseq.rules.ownership import OwnerProof, judge_ownership
 from leaseq.rules.transitions import Refused
 from leaseq.services import facts, usage
 from leaseq.services.attempts import owner_act, refuse
 from leaseq.vocabulary import AttemptState, TransitionRefusal
-
-UNIT_LENGTH_MAX = 50
-QUANTITY_STEP = Decimal("0.000001")
 
 
 def record_usage(proof: OwnerProof, *, unit: str, quantity: Decimal, model: str = "") -> None:
@@ -28,13 +24,11 @@ def record_usage(proof: OwnerProof, *, unit: str, quantity: Decimal, model: str 
     negative, not finite or not exact; nothing is recorded then.
     """
     try:
-        exact = price(quantity, Decimal(1)) == quantity
-    except BadMoney as error:
-        raise _bad(f"quantity {quantity!r}: {error}", proof.attempt_id) from error
-    if not exact or quantity != quantity.quantize(QUANTITY_STEP):
+        exact = usage.sound({unit: quantity})
+    except usage.BadUsage as error:
+        raise _bad(str(error), proof.attempt_id) from error
+    if exact[unit] != quantity:
         raise _bad(f"quantity {quantity!r} has more than six places", proof.attempt_id)
-    if not unit or len(unit) > UNIT_LENGTH_MAX:
-        raise _bad(f"the unit {unit!r} must be 1 to {UNIT_LENGTH_MAX} long", proof.attempt_id)
     with atomic():
         act = owner_act(proof)
         allowed = rules.decide_fail(act.facts)
@@ -46,7 +40,7 @@ def record_usage(proof: OwnerProof, *, unit: str, quantity: Decimal, model: str 
             job=job,
             provider=job.provider,
             model=model,
-            quantities={unit: quantity},
+            quantities=exact,
             now=act.story.now,
         )
         act.story.tell(

@@ -4,14 +4,18 @@ from collections.abc import Mapping
 from datetime import timedelta
 from uuid import UUID
 
+from django.db.models import F
+
 from leaseq.conf import settings
 from leaseq.db import clock
 from leaseq.db.transactions import atomic
 from leaseq.models import OutboxMessage
 from leaseq.queries import leases as lease_queries
+from leaseq.services.events import storable
 from leaseq.services.ports import Doorbell
 
 BACKOFF_DOUBLINGS_MAX = 6
+ERROR_LENGTH_MAX = 300
 RETRY_AFTER = timedelta(seconds=1)
 
 
@@ -54,6 +58,9 @@ def note_failures(errors: Mapping[UUID, str]) -> None:
     with atomic():
         now = clock.read()
         for attempt_id, error in errors.items():
-            OutboxMessage.objects.filter(attempt_id=attempt_id).update(
-                send_at=now + RETRY_AFTER, last_error=error[:300]
+            # What the broker did not take was not sent: neither the grace nor a free slot counts.
+            OutboxMessage.objects.filter(attempt_id=attempt_id, sends__gt=0).update(
+                send_at=now + RETRY_AFTER,
+                sends=F("sends") - 1,
+                last_error=storable(error, length_max=ERROR_LENGTH_MAX),
             )

@@ -22,8 +22,10 @@ class Doorbell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
-    """`publish` sends doorbells and returns an error text per failed one, by attempt id;
-    `ring` asks for one pass of the control plane soon, by name.
+    """How to reach the broker.
+
+    `publish` sends doorbells and returns an error text per failed one, by attempt id; `ring` asks
+    for one pass of the control plane soon, by name.
     """
 
     publish: Callable[[Sequence[Doorbell]], dict[UUID, str]]

@@ -1,6 +1,8 @@
 """Erase what callers gave and got once its retention is over (SPEC G1)."""
 
+from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 from leaseq.conf import settings
@@ -9,7 +11,7 @@ from leaseq.db.transactions import atomic
 from leaseq.models import Attempt
 from leaseq.services.events import JobStory
 
-NO_PAYLOAD = {"args": [], "kwargs": {}}
+NO_PAYLOAD: Mapping[str, Any] = {"args": [], "kwargs": {}}
 
 
 def erase(job_id: UUID, *, actor: str) -> bool:
@@ -30,7 +32,7 @@ def erase(job_id: UUID, *, actor: str) -> bool:
             return False
         story = JobStory(job, actor=actor, now=now)
         results = Attempt.objects.filter(job=job, result__isnull=False).update(result=None)
-        story.change(payload=NO_PAYLOAD, erased_at=now)
+        story.change(payload=dict(NO_PAYLOAD), erased_at=now)
         story.tell("payload_erased", results=results)
         story.save()
     return True

@@ -1,7 +1,7 @@
 """Reserve waiting jobs and queue them; end those that waited too long (SPEC A4, D5, M7)."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
@@ -23,13 +23,13 @@ from leaseq.vocabulary import (
     AttemptState,
     BoundHit,
     EndReason,
-    HoldState,
     JobState,
     PoolKind,
     ResourceType,
 )
 
 CANDIDATES_PER_LINE = 50
+LOCKED_AT_ONCE = 200
 ACTOR = "control:schedule"
 
 
@@ -56,11 +56,14 @@ def reserve(queue: str, *, limit: int) -> Reserved:
 
     The order is priority, then fair share between accounts, then age. One transaction grants
     the permits, under the pools' locks, and queues the jobs; a job without a free permit keeps
-    its place. Two passes at once take different jobs.
+    its place. Two passes at once take different jobs. A long line is gone through in parts, each
+    in a transaction of its own, so that no pass locks all who wait.
     """
     now = clock.read()
     found = candidates.waiting(queue=queue, now=now, each=CANDIDATES_PER_LINE)
-    active = candidates.active_by_account({one.account_id for one in found})
+    active: dict[Hashable, int] = {
+        **candidates.active_by_account({one.account_id for one in found})
+    }
     line = [
         Waiting(
             job_id=one.job_id,
@@ -71,7 +74,17 @@ def reserve(queue: str, *, limit: int) -> Reserved:
         for one in found
     ]
     order = [one.job_id for one in pick(line, active_by_account=active, n=len(line))]
-    return _reserve_in_order(order, limit=limit) if order and limit > 0 else Reserved()
+    queued: list[UUID] = []
+    refused: dict[str, int] = defaultdict(int)
+    for start in range(0, len(order), LOCKED_AT_ONCE):
+        if len(queued) >= limit:
+            break
+        part = order[start : start + LOCKED_AT_ONCE]
+        reserved = _reserve_in_order(part, limit=limit - len(queued))
+        queued += reserved.queued
+        for reason, times in reserved.refused.items():
+            refused[reason] += times
+    return Reserved(queued=queued, refused=dict(refused))
 
 
 def _reserve_in_order(order: Sequence[UUID], *, limit: int) -> Reserved:
@@ -81,7 +94,8 @@ def _reserve_in_order(order: Sequence[UUID], *, limit: int) -> Reserved:
         pools = _Pools(jobs.values())
         now = clock.read()
         pools.count(now=now)
-        holds = Hold.objects.filter(job__in=jobs.values(), state=HoldState.HELD)
+        # The latest hold of each job, open or not: without an open one nothing is dispatched.
+        holds = Hold.objects.filter(job__in=jobs.values()).order_by("created_at", "pk")
         money = {one.job_id: one for one in holds}
         granted: list[tuple[locks.Locked, datetime, list[PermitPool]]] = []
         for job_id in order:
@@ -120,9 +134,9 @@ def _lock_waiting(order: Sequence[UUID]) -> tuple[dict[UUID, Job], dict[UUID, At
 class _Pools:
     """The permit pools of a batch of jobs, locked, with what each has left."""
 
-    def __init__(self, jobs: "Sequence[Job] | object") -> None:
+    def __init__(self, jobs: Collection[Job]) -> None:
         self._of: dict[UUID, list[int]] = {}
-        named = {one.pk: _keys(one) for one in jobs}  # type: ignore[attr-defined]
+        named = {one.pk: _keys(one) for one in jobs}
         wanted = {key for keys in named.values() for key in keys}
         known = {
             (one.kind, one.key): one.pk
@@ -136,7 +150,9 @@ class _Pools:
 
     def count(self, *, now: datetime) -> None:
         """Count live permits, by the clock: an expired row does not block (SPEC N3)."""
-        live = lease_queries.live_permits(list(self._locked), now=now)
+        if not self._locked:
+            return
+        live = locks.count_live_permits(self._locked, now=now)
         self._left = {pk: pool.limit - live.get(pk, 0) for pk, pool in self._locked.items()}
 
     def of(self, job: Job) -> list[PermitPool]:
@@ -174,11 +190,9 @@ def _reserve_facts(
 
 
 def _end_at_bound(locked: locks.Locked, *, now: datetime) -> None:
-    """A job whose lifetime ran out while it waited ends here, as its policy says (B7)."""
+    """End a job whose lifetime ran out while it waited, as its policy says (B7)."""
     story = JobStory(locked.job, actor=ACTOR, now=now)
-    verdict = endings.lose(
-        locked, story, cause=EndReason.RESERVATION_EXPIRED, holder_stopped=True
-    )
+    verdict = endings.lose(locked, story, cause=EndReason.RESERVATION_EXPIRED, holder_stopped=True)
     if isinstance(verdict, Refused):
         raise LeaseqBug("a job at its bound could not be ended", job_id=locked.job.pk)
     story.save()
@@ -268,9 +282,7 @@ def _expire_one(job_id: UUID) -> bool:
         if isinstance(verdict, Refused):
             return False
         story = JobStory(job, actor="control:expire", now=now)
-        endings.close_attempt(
-            locked, story, outcome=verdict.attempt_outcome, reason=verdict.reason
-        )
+        endings.close_attempt(locked, story, outcome=verdict.attempt_outcome, reason=verdict.reason)
         endings.end_job(
             story,
             state=verdict.job_state,

@@ -2,12 +2,47 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from decimal import Decimal
+from decimal import Context, Decimal, InvalidOperation
 
 from leaseq.errors import LeaseqBug
 from leaseq.models import Attempt, Job, UsageRecord
 from leaseq.queries import money as money_queries
 from leaseq.rules.money import price
+
+UNIT_LENGTH_MAX = 50
+QUANTITY_MAX = Decimal(10) ** 14
+QUANTITY_STEP = Decimal("0.000001")
+# Own precision: the caller's decimal context must not round what was consumed.
+_EXACT = Context(prec=40)
+
+
+class BadUsage(ValueError):  # noqa: N818 - named for what it is, like the refusal bad_report
+    """What was reported is no usage; the message says why."""
+
+
+def sound(reported: object) -> dict[str, Decimal]:
+    """Return quantities by unit from a report, rounded to six places.
+
+    Raises BadUsage where it is no mapping of short texts to finite numbers from zero up to 10^14.
+    """
+    if not isinstance(reported, Mapping):
+        raise BadUsage(f"usage is a {type(reported).__name__}; pass quantities by unit")
+    quantities = {}
+    for unit, given in reported.items():
+        if not isinstance(unit, str) or not 0 < len(unit) <= UNIT_LENGTH_MAX:
+            raise BadUsage(f"the unit {unit!r} must be text of 1 to {UNIT_LENGTH_MAX} characters")
+        if not unit.isprintable():
+            raise BadUsage(f"the unit {unit!r} must be printable")
+        if isinstance(given, bool) or not isinstance(given, Decimal | int | float | str):
+            raise BadUsage(f"the quantity of {unit} is {given!r}; pass a number")
+        try:
+            quantity = Decimal(str(given))
+        except (InvalidOperation, ValueError) as error:
+            raise BadUsage(f"the quantity of {unit} is {given!r}; pass a number") from error
+        if not quantity.is_finite() or not 0 <= quantity < QUANTITY_MAX:
+            raise BadUsage(f"the quantity of {unit} must be from zero up to {QUANTITY_MAX:f}")
+        quantities[unit] = quantity.quantize(QUANTITY_STEP, context=_EXACT)
+    return quantities
 
 
 def book(

@@ -7,7 +7,10 @@ from enum import StrEnum
 
 
 class Seen(StrEnum):
-    """What the server sees, in the order of a request's life."""
+    """What the server sees, in the order of a request's life.
+
+    Each is written before its effect can be seen outside, so a client never knows more.
+    """
 
     ARRIVED = "arrived"
     REFUSED = "refused"

@@ -47,8 +47,7 @@ class Reply:
         if self.has_usage:
             wire.send_event({**chunk_of(wire, None), "usage": self._usage(count)})
         wire.end_computing(Cause.FINISHED)
-        wire.send(b"data: [DONE]\n\n")
-        wire.end_stream()
+        wire.end_stream(b"data: [DONE]\n\n")
 
     def _whole(self, wire: Wire) -> None:
         wire.start_computing()
@@ -62,8 +61,8 @@ class Reply:
         if self.has_usage:
             reply["usage"] = self._usage(len(tokens))
         wire.end_computing(Cause.FINISHED)
-        wire.answer(200, json.dumps(reply).encode())
         wire.note(Seen.ANSWERED)
+        wire.answer(200, json.dumps(reply).encode())
 
     def _usage(self, count: int) -> dict[str, int]:
         return {

@@ -108,21 +108,21 @@ class Wire:
 
     def begin_stream(self, *, content_type: str = STREAM_TYPE) -> None:
         """Send the headers of a streamed answer: the request is accepted."""
-        self._head(200, {"Transfer-Encoding": "chunked"}, content_type)
         self.note(Seen.ACCEPTED)
+        self._head(200, {"Transfer-Encoding": "chunked"}, content_type)
 
     def send(self, data: bytes) -> None:
         """Send one piece of a streamed answer."""
-        self.send_raw(b"%x\r\n%b\r\n" % (len(data), data))
+        self.send_raw(_chunked(data))
 
     def send_event(self, chunk: Mapping[str, Any]) -> None:
         """Send one server-sent event that holds this chunk."""
         self.send(b"data: " + json.dumps(chunk).encode() + b"\n\n")
 
-    def end_stream(self) -> None:
-        """Send the end of a streamed answer."""
-        self.send_raw(b"0\r\n\r\n")
+    def end_stream(self, last: bytes = b"") -> None:
+        """Send the end of a streamed answer, together with its last piece if there is one."""
         self.note(Seen.ANSWERED)
+        self.send_raw((_chunked(last) if last else b"") + b"0\r\n\r\n")
 
     def send_raw(self, data: bytes) -> None:
         """Put bytes on the connection. Raises ClientGoneError."""
@@ -165,3 +165,7 @@ class Wire:
             gone = True
         if gone:
             raise ClientGoneError
+
+
+def _chunked(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)

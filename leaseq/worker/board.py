@@ -8,6 +8,7 @@ I/O nor a lock, whether the pool was forked, spawned or is made of threads.
 import contextlib
 import mmap
 import os
+import shutil
 import stat
 import struct
 import tempfile
@@ -244,17 +245,17 @@ class Board:
         self._mapped.close()
 
     def remove(self) -> None:
-        """Delete the file, and the folder that `create_private` made; mapped cells live on.
+        """Delete the file, or the whole folder that `create_private` made; mapped cells live on.
 
         Does nothing in any process but the one that made the board, so that a forked child's
         clean-up never takes it from the others. Harmless when repeated.
         """
         if self.parent_pid != os.getpid():
             return
-        self.path.unlink(missing_ok=True)
         if self.path.parent.name.startswith(FOLDER_PREFIX):
-            with contextlib.suppress(FileNotFoundError):
-                self.path.parent.rmdir()
+            shutil.rmtree(self.path.parent, ignore_errors=True)
+        else:
+            self.path.unlink(missing_ok=True)
 
 
 class BoardGuard:
@@ -346,8 +347,7 @@ def _remove_abandoned(folder: Path) -> None:
             return
         magic, _, pid, ticks, boot, node = HEADER.unpack_from(header)
         if magic == MAGIC and is_dead(ProcessIdentity(_text(node), _text(boot), pid, ticks)):
-            path.unlink()
-            folder.rmdir()
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_private(about: os.stat_result) -> bool:

@@ -9,6 +9,7 @@ from uuid import UUID
 from leaseq.errors import LeaseqBug
 from leaseq.owner.deadline import Deadline
 from leaseq.owner.guard import Belief, Proof
+from leaseq.owner.renewer import silence_is_doubt_at
 from leaseq.vocabulary import Certainty
 from leaseq.worker.register import Register
 
@@ -41,7 +42,7 @@ class Held:
         """Say what the claim alone lets the holder believe until the parent speaks."""
         return Belief(
             deadline=self.deadline,
-            doubt_at=self.claimed_at + 2 * self.renew_every.total_seconds(),
+            doubt_at=silence_is_doubt_at(self.claimed_at, self.renew_every),
             certainty=Certainty.CERTAIN,
         )
 

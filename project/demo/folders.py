@@ -24,6 +24,7 @@ def temporary_root(*, other_user: bool) -> Path:
     usual = Path(tempfile.gettempdir())
     if not other_user:
         return usual
+    # What is made there gets a name that nobody can guess.
     for candidate in (usual, Path("/var/tmp"), Path("/tmp")):
         if candidate.is_dir() and others_can_reach(candidate):
             return candidate

@@ -21,7 +21,10 @@ class ModelServer(EmbeddedService):
     A streamed request gets its response headers when a slot takes it, its first chunk when the
     first token is there, and its usage in the last chunk if `stream_options` asks for it. More
     requests than slots wait in the server, without headers. A streamed generation ends with its
-    connection; one that is not streamed goes on to its end.
+    connection, at its next token; one that is not streamed goes on to its end.
+
+    One thread is the default: its threads wait for each other by spinning, so with as many as
+    there are cores, any other busy process slows generation a hundredfold instead of by half.
     """
 
     name: ClassVar[str] = "model"
@@ -34,7 +37,7 @@ class ModelServer(EmbeddedService):
         port: int | None = None,
         slots: int = 2,
         context_tokens: int = 2048,
-        threads: int = 2,
+        threads: int = 1,
     ) -> None:
         super().__init__(log_dir, port=port)
         if slots < 1 or threads < 1 or context_tokens < slots * CONTEXT_TOKENS_MIN:

@@ -7,7 +7,7 @@ import argparse
 import threading
 from pathlib import Path
 
-import xllamacpp  # type: ignore[import-untyped]
+import xllamacpp
 
 MODEL_NAME = "smollm2-135m-instruct"
 LOG_WARNINGS = 2
@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--slots", type=int, default=2)
     parser.add_argument("--context-tokens", type=int, default=2048)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1)
     server = xllamacpp.Server(parameters(parser.parse_args()))
     print(f"serving {MODEL_NAME} on {server.listening_address}", flush=True)
     threading.Event().wait()

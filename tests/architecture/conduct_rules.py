@@ -50,9 +50,9 @@ def time_and_chance_come_through_one_door(source: Source) -> Iterator[Sin]:
     if source.lies_in(*ONE_DOOR, *NOT_PRODUCT):
         return
     rule = "time and chance come through one door"
-    for node, name in references(source.tree):
+    for use, name in references(source.tree):
         if name in TIME_AND_CHANCE or name.partition(".")[0] in CHANCE_MODULES:
-            yield source.sin(node, rule, f"{name} belongs in {' or '.join(ONE_DOOR[:2])}")
+            yield source.sin(use, rule, f"{name} belongs in {' or '.join(ONE_DOOR[:2])}")
     for node in ast.walk(source.tree):
         if isinstance(node, ast.keyword) and node.arg in {"auto_now", "auto_now_add"}:
             yield source.sin(node.value, rule, f"{node.arg} reads the clock of this process")

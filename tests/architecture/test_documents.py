@@ -75,6 +75,10 @@ def test_the_readme_is_read_in_five_minutes() -> None:
     assert readme.count("\n") <= README_LINES_MAX
 
 
+def test_the_readme_shows_a_program() -> None:
+    assert [block for block in PYTHON if block.path == "README.md"]
+
+
 def test_every_verb_has_help_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
     known = verbs(help_of([], capsys))
     assert known, "the help of `manage.py leaseq` lists no verbs"

@@ -230,6 +230,14 @@ def test_a_pause_is_at_least_half_of_itself(sent: RenewalPlan, jitter: float, pa
     assert failed.due_at == pytest.approx(11.0 + pause)
 
 
+def test_pauses_shorten_towards_the_deadline(sent: RenewalPlan) -> None:
+    plan = sent
+    for _ in range(6):
+        plan = plan.after_failure(11.0, jitter=0.0)
+    assert plan.due_at == pytest.approx(11.0 + 9.5 / 2)
+    assert plan.after_failure(26.0, jitter=0.0).due_at == pytest.approx(26.0 + 2.0 / 2)
+
+
 def test_failures_without_end_do_not_overflow(sent: RenewalPlan) -> None:
     plan = sent
     for _ in range(5000):

@@ -320,7 +320,7 @@ def test_a_child_that_did_not_ask_lives_on() -> None:
         assert rest(parent) == b""
 
 
-class Died(Exception):
+class SelfKilledError(Exception):
     """Stands in for the SIGKILL that a process sends itself."""
 
 
@@ -335,12 +335,12 @@ def test_a_parent_that_dies_while_the_kernel_is_asked_is_noticed(
         return 0
 
     def die() -> None:
-        raise Died
+        raise SelfKilledError
 
     monkeypatch.setattr(os, "getppid", lambda: next(seen))
     monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: SimpleNamespace(prctl=prctl))
     monkeypatch.setattr(presence, "_die", die)
-    with pytest.raises(Died):
+    with pytest.raises(SelfKilledError):
         die_with_parent(parent_pid=4242)
     assert asked == [(1, signal.SIGKILL, 0, 0, 0)]
 

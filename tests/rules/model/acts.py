@@ -23,10 +23,12 @@ from .world import (
     INSTANTS,
     SPANS,
     START,
+    Act,
     Lease,
     Mind,
     Rules,
     Setting,
+    Named,
     Step,
     Work,
     World,
@@ -36,18 +38,30 @@ from .world import (
 
 def steps(w: World, rules: Rules, setting: Setting) -> Iterator[Step]:
     """Yield every next world with the name of what happened."""
+    for name, after in _nobody(w, rules, setting):
+        yield Act(name), after
+    for who, mind in enumerate(w.minds):
+        if mind is not None:
+            for name, after in _owner(w, rules, setting, who, mind):
+                yield Act(name, who=who), after
+    if not setting.ends_with_connection:
+        for number in range(1, w.number + 1):
+            for name, after in _callback(w, rules, number):
+                yield Act(name, about=number), after
+
+
+def _nobody(w: World, rules: Rules, setting: Setting) -> Iterator[Named]:
     if w.now < setting.horizon:
         yield "the clock ticks", w._replace(now=w.now + 1)
     yield from _control_plane(w, rules, setting)
     yield from _claims(w, rules)
-    for who, mind in enumerate(w.minds):
-        if mind is not None:
-            yield from _owner(w, rules, setting, who, mind)
     yield from _provider(w, rules, setting)
     yield from _money(w, rules)
+    if w.sent[-1] and rules.unsend(True, False) is None:
+        yield "take back that it was sent", w._replace(sent=put(w.sent, w.number - 1, False))
 
 
-def _control_plane(w: World, rules: Rules, setting: Setting) -> Iterator[Step]:
+def _control_plane(w: World, rules: Rules, setting: Setting) -> Iterator[Named]:
     facts = attempts.ReserveFacts(
         attempt=world.attempt_facts(w, w.number),
         not_before=None,
@@ -70,7 +84,7 @@ def _control_plane(w: World, rules: Rules, setting: Setting) -> Iterator[Step]:
         yield "ask to cancel", w._replace(cancelled=True)
 
 
-def _sweeps(w: World, rules: Rules, setting: Setting) -> Iterator[Step]:
+def _sweeps(w: World, rules: Rules, setting: Setting) -> Iterator[Named]:
     for place, lease in enumerate(w.leases):
         if lease.status is LeaseStatus.ACTIVE and lease.expires <= w.now:
             swept = w._replace(leases=put(w.leases, place, _ended(lease, w.now)))
@@ -157,7 +171,7 @@ def _end(w: World, state: JobState, attempt: AttemptState) -> World:
     return world.close(w, state=state, attempt=attempt)
 
 
-def _claims(w: World, rules: Rules) -> Iterator[Step]:
+def _claims(w: World, rules: Rules) -> Iterator[Named]:
     # Owners and slots are alike: a fresh one is always the lowest that was not used yet.
     known = sum(1 for mind in w.minds[:CONTROLLER] if mind is not None)
     used_slots = max((lease.slot for lease in w.leases if lease.slot < world.SLOTS), default=-1)
@@ -169,7 +183,7 @@ def _claims(w: World, rules: Rules) -> Iterator[Step]:
                 yield from _claim(w, rules, number, who, slot)
 
 
-def _claim(w: World, rules: Rules, number: int, who: int, slot: int) -> Iterator[Step]:
+def _claim(w: World, rules: Rules, number: int, who: int, slot: int) -> Iterator[Named]:
     place = world.newest(w, slot)
     taken = None if place is None else w.leases[place]
     if taken is not None and taken.status is not LeaseStatus.ACTIVE:
@@ -228,7 +242,7 @@ def _permit(w: World, expires: int) -> LeaseFacts:
     return world.lease_facts(lease)
 
 
-def _owner(w: World, rules: Rules, setting: Setting, who: int, mind: Mind) -> Iterator[Step]:
+def _owner(w: World, rules: Rules, setting: Setting, who: int, mind: Mind) -> Iterator[Named]:
     yield from _renewals(w, rules, who, mind)
     yield from _sending(w, rules, who, mind)
     facts = attempts.ActFacts(attempt=world.attempt_facts(w, mind.number), word=world.word(w, mind))
@@ -271,7 +285,7 @@ def _handed_over(w: World, mind: Mind) -> World:
     )
 
 
-def _renewals(w: World, rules: Rules, who: int, mind: Mind) -> Iterator[Step]:
+def _renewals(w: World, rules: Rules, who: int, mind: Mind) -> Iterator[Named]:
     word = world.word(w, mind)
     verdict = rules.renew(
         renewal.RenewalFacts(
@@ -313,7 +327,7 @@ def _renewals(w: World, rules: Rules, who: int, mind: Mind) -> Iterator[Step]:
     yield "renew", unheard._replace(minds=put(w.minds, who, knows))
 
 
-def _sending(w: World, rules: Rules, who: int, mind: Mind) -> Iterator[Step]:
+def _sending(w: World, rules: Rules, who: int, mind: Mind) -> Iterator[Named]:
     place = mind.number - 1
     if not mind.intended:
         intent = attempts.IntentFacts(
@@ -340,14 +354,12 @@ def _sending(w: World, rules: Rules, who: int, mind: Mind) -> Iterator[Step]:
             yield "send", told._replace(work=put(w.work, place, runs))
 
 
-def _provider(w: World, rules: Rules, setting: Setting) -> Iterator[Step]:
+def _provider(w: World, rules: Rules, setting: Setting) -> Iterator[Named]:
     for place, work in enumerate(w.work):
         if work is Work.RUNS:
             yield "the provider finishes", w._replace(work=put(w.work, place, Work.DONE))
     if setting.ends_with_connection:
         return
-    for number in range(1, w.number + 1):
-        yield from _callback(w, rules, number)
     if w.sent[-1] and w.work[-1] is not Work.DONE and not w.evidence[-1]:
         told = w._replace(
             work=put(w.work, w.number - 1, Work.STOPPED),
@@ -358,9 +370,12 @@ def _provider(w: World, rules: Rules, setting: Setting) -> Iterator[Step]:
             yield "a tombstone is acknowledged", ended
 
 
-def _callback(w: World, rules: Rules, number: int) -> Iterator[Step]:
+def _callback(w: World, rules: Rules, number: int) -> Iterator[Named]:
     """A callback of any attempt, late or repeated, is applied to the attempt it names."""
     work = w.work[number - 1]
+    if number < w.number and w.sent[number - 1]:
+        # Whatever became of it: a provider may contradict itself about an old attempt.
+        work = Work.DONE
     if work not in (Work.RUNS, Work.DONE):
         return
     facts = _spoken(w, number)
@@ -387,7 +402,7 @@ def _completed(w: World, verdict: attempts.Complete) -> World:
     return _end(proven, verdict.job_state, verdict.attempt_state)
 
 
-def _money(w: World, rules: Rules) -> Iterator[Step]:
+def _money(w: World, rules: Rules) -> Iterator[Named]:
     done = sum(work is Work.DONE for work in w.work)
     verdict = rules.settle(
         money.SettlementFacts(

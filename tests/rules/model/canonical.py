@@ -10,6 +10,7 @@ from leaseq.vocabulary import (
     TERMINAL_JOB_STATES,
     UNCLOSED_ATTEMPT_STATES,
     AttemptState,
+    HoldState,
     LeaseStatus,
 )
 
@@ -18,6 +19,8 @@ from .world import BEGIN, CONTROLLER, Lease, Mind, Work, World
 
 FORGOTTEN = 63
 """The slot of an ended lease that no owner remembers."""
+LATER = 60
+"""An instant after every horizon."""
 
 
 def canonical(w: World) -> World:
@@ -25,24 +28,30 @@ def canonical(w: World) -> World:
     is_over = w.job in TERMINAL_JOB_STATES
     minds = tuple(_mind(w, mind) for mind in w.minds)
     remembered = {mind.fence for mind in minds if mind is not None}
-    outcomes, sent, evidence, work = zip(*_attempts(w, minds), strict=True)
+    attempts = _attempts(w, minds)
+    leases = tuple(_lease(lease, remembered, ended=is_still) for lease in w.leases)
+    leases, minds = _relabelled(leases, minds)
+    # With the job over and its money closed nothing is left that time could change.
+    is_still = is_over and w.hold is not HoldState.HELD
     return w._replace(
+        now=LATER if is_still else w.now,
         cancelled=w.cancelled and not is_over,
-        outcomes=outcomes,
-        sent=sent,
-        evidence=evidence,
-        work=work,
+        outcomes=tuple(row[0] for row in attempts),
+        sent=tuple(row[1] for row in attempts),
+        evidence=tuple(row[2] for row in attempts),
+        work=tuple(row[3] for row in attempts),
         waiting=None if w.waiting is None or is_over else w.waiting - w.queue_used,
         queue_used=0 if w.waiting is not None or is_over else w.queue_used,
         accepted=None if w.accepted is None or is_over else BEGIN,
         started=None if is_over else w.started,
         published=w.published | frozenset(range(1, w.number)),
-        leases=tuple(_lease(lease, remembered) for lease in w.leases),
+        leases=leases,
         minds=(*sorted(minds[:CONTROLLER], key=_order), minds[CONTROLLER]),
     )
 
 
 Minds = tuple[Mind | None, ...]
+Leases = tuple[Lease, ...]
 Attempt = tuple[AttemptState, bool, bool, Work]
 
 
@@ -74,18 +83,32 @@ def _attempt(w: World, number: int, minds: Minds) -> Attempt:
 def _mind(w: World, mind: Mind | None) -> Mind | None:
     if mind is None:
         return None
-    is_stale = w.leases[mind.fence].status is not LeaseStatus.ACTIVE
+    is_stale = w.outcomes[mind.number - 1] is not AttemptState.OPEN
     if not is_stale or (mind.intended and not mind.sent):
         return mind
     return mind._replace(version=0, intended=True, sent=True)
+
+
+def _relabelled(leases: Leases, minds: Minds) -> tuple[Leases, Minds]:
+    # Once the stranger's lease is gone the slots are alike: the first one seen is the first.
+    if leases[0].slot != FORGOTTEN:
+        return leases, minds
+    seen = next((lease.slot for lease in leases if lease.slot != FORGOTTEN), 0)
+    if seen == 0:
+        return leases, minds
+    new_slot = {0: 1, 1: 0, FORGOTTEN: FORGOTTEN}
+    return (
+        tuple(lease._replace(slot=new_slot[lease.slot]) for lease in leases),
+        tuple(mind and mind._replace(slot=new_slot[mind.slot]) for mind in minds),
+    )
 
 
 def _order(mind: Mind | None) -> tuple[int, ...]:
     return (1,) if mind is None else (0, *mind)
 
 
-def _lease(lease: Lease, remembered: set[int]) -> Lease:
-    if lease.status is LeaseStatus.ACTIVE:
+def _lease(lease: Lease, remembered: set[int], *, ended: bool) -> Lease:
+    if lease.status is LeaseStatus.ACTIVE and not ended:
         return lease if lease.renewed is None else lease._replace(renewed=lease.created)
     return Lease(
         slot=lease.slot if lease.fence in remembered else FORGOTTEN,

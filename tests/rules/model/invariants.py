@@ -15,7 +15,7 @@ from leaseq.vocabulary import (
 )
 
 from . import world
-from .world import Lease, Work, World
+from .world import Act, Lease, Work, World
 
 _ORDER = [
     JobState.ADMITTED,
@@ -41,7 +41,7 @@ _OWNER_ACTS = frozenset(
 _TOLD_AT_ONCE = "a callback tells"
 
 
-def broken(before: World, act: str, after: World) -> Iterator[str]:
+def broken(before: World, act: Act, after: World) -> Iterator[str]:
     """Yield the id of each invariant that this step breaks."""
     yield from _leases(before, act, after)
     yield from _job(before, act, after)
@@ -49,12 +49,12 @@ def broken(before: World, act: str, after: World) -> Iterator[str]:
     yield from _money(before, act, after)
 
 
-def _leases(before: World, act: str, after: World) -> Iterator[str]:
+def _leases(before: World, act: Act, after: World) -> Iterator[str]:
     for place, lease in enumerate(after.leases):
         if place >= len(before.leases):
             if any(_end(old) > after.now for old in after.leases[:place] if old.slot == lease.slot):
                 yield "L1 no two leases of a slot overlap"
-            if act == "claim" and any(old.number == lease.number for old in before.leases):
+            if act.name == "claim" and any(old.number == lease.number for old in before.leases):
                 yield "Q4 a repeated message claims an attempt twice"
             continue
         old = before.leases[place]
@@ -64,7 +64,7 @@ def _leases(before: World, act: str, after: World) -> Iterator[str]:
             yield "L8 an ended lease does not change"
         elif lease.version != old.version:
             yield from _renewed(before, old, lease)
-    if act in _OWNER_ACTS and not _actor_owns(before, act, after):
+    if act.name in _OWNER_ACTS and not _actor_owns(before, act):
         yield "L3 only the current owner of a live lease acts"
 
 
@@ -90,19 +90,16 @@ def _renewed(before: World, old: Lease, new: Lease) -> Iterator[str]:
         yield "L6 a repeated renewal makes no second step"
 
 
-def _actor_owns(before: World, act: str, after: World) -> bool:
-    """Say whether some owner whose memory is true could have done this act."""
-    for mind in before.minds:
-        if mind is None or mind.number != before.number:
-            continue
-        lease = next((row for row in before.leases if row.fence == mind.fence), None)
-        alive = lease is not None and lease.status is LeaseStatus.ACTIVE
-        if alive and lease is not None and lease.expires > before.now:
-            return not (act == "record the intent" and after.sent == before.sent)
-    return False
+def _actor_owns(before: World, act: Act) -> bool:
+    """Say whether the memory of the owner that acted is true."""
+    mind = None if act.who is None else before.minds[act.who]
+    if mind is None or mind.number != before.number:
+        return False
+    lease = before.leases[mind.fence]
+    return lease.status is LeaseStatus.ACTIVE and before.now < lease.expires
 
 
-def _job(before: World, act: str, after: World) -> Iterator[str]:
+def _job(before: World, act: Act, after: World) -> Iterator[str]:
     if not _is_legal(before.job, act, after.job):
         yield "J1 state changes follow the table"
     if before.job in TERMINAL_JOB_STATES and (
@@ -126,6 +123,8 @@ def _job(before: World, act: str, after: World) -> Iterator[str]:
         yield "J5 running needs acceptance and start"
     if after.job is not before.job and _completes_unstarted(after):
         yield "J5 completion needs a start"
+    if act.about not in (None, before.number) and after != before:
+        yield "C3 a callback of one attempt changes no other"
     yield from _live_leases_belong(after)
 
 
@@ -141,7 +140,7 @@ def _live_leases_belong(after: World) -> Iterator[str]:
                 yield "SPEC L1 no lease outlives its attempt"
 
 
-def _is_legal(old: JobState, act: str, new: JobState) -> bool:
+def _is_legal(old: JobState, act: Act, new: JobState) -> bool:
     if old is new:
         return True
     if old in TERMINAL_JOB_STATES:
@@ -149,7 +148,7 @@ def _is_legal(old: JobState, act: str, new: JobState) -> bool:
     if new in (JobState.CANCELLED, JobState.EXPIRED, JobState.FAILED, JobState.ADMITTED):
         return True
     steps = _ORDER.index(new) - _ORDER.index(old)
-    return steps == 1 or (steps > 1 and act.startswith(_TOLD_AT_ONCE))
+    return steps == 1 or (steps > 1 and act.name.startswith(_TOLD_AT_ONCE))
 
 
 def _may_still_run(after: World, number: int) -> bool:
@@ -163,7 +162,7 @@ def _may_still_run(after: World, number: int) -> bool:
     return in_flight and after.work[number - 1] is not Work.STOPPED
 
 
-def _provider(before: World, act: str, after: World) -> Iterator[str]:
+def _provider(before: World, act: Act, after: World) -> Iterator[str]:
     for sent, work in zip(after.sent, after.work, strict=True):
         if work is not Work.NONE and not sent:
             yield "J7 nothing is sent without an intent on record"
@@ -173,22 +172,22 @@ def _provider(before: World, act: str, after: World) -> Iterator[str]:
         yield "J8 possibly sent is never taken back"
     if sum(work is Work.RUNS for work in after.work) > 1:
         yield "V2 at most one computation of a job lives"
-    if act == "record the intent" and before.cancelled:
+    if act.name == "record the intent" and before.cancelled:
         yield "V5 nothing new is sent after a cancel request"
 
 
-def _money(before: World, act: str, after: World) -> Iterator[str]:
+def _money(before: World, act: Act, after: World) -> Iterator[str]:
     closed = after.hold is not HoldState.HELD
     if after.settled + after.freed != (world.HOLD if closed else 0):
         yield "M2 held, settled and released make up what was authorised"
     if before.hold is not HoldState.HELD and before.hold is not after.hold:
         yield "M4 a hold is closed once"
-    if after.hold is not before.hold and act not in {"settle", "release", "the hold expires"}:
+    if after.hold is not before.hold and act.name not in {"settle", "release", "the hold expires"}:
         yield "M6 nothing but money's own rules closes a hold"
     if after.hold is not before.hold:
         if any(_may_cost(before, number) for number in range(1, before.number + 1)):
             yield "M5 a hold is closed only on evidence"
-        if before.job not in TERMINAL_JOB_STATES and act != "the hold expires":
+        if before.job not in TERMINAL_JOB_STATES and act.name != "the hold expires":
             yield "M5 the hold of a living job stays"
         if after.hold is not HoldState.SETTLED and Work.DONE in before.work:
             yield "F2 usage is never lost"

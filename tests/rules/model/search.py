@@ -28,16 +28,16 @@ def search(rules: Rules, setting: Setting) -> Found:
     while waiting:
         before = waiting.popleft()
         for act, after in steps(before, rules, setting):
-            acts.add(act)
+            acts.add(act.name)
             faults = tuple(broken(before, act, after))
             if faults:
-                trace = (*_trace(before, came_from), act)
+                trace = (*_trace(before, came_from), act.name)
                 return Found(
                     worlds=len(came_from), acts=frozenset(acts), broken=faults, trace=trace
                 )
             seen = canonical(after)
             if seen not in came_from:
-                came_from[seen] = (before, act)
+                came_from[seen] = (before, act.name)
                 waiting.append(seen)
     return Found(worlds=len(came_from), acts=frozenset(acts), broken=(), trace=())
 

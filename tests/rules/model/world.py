@@ -16,7 +16,7 @@ from functools import cache
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
-from leaseq.rules import attempts, money, outcome, renewal
+from leaseq.rules import attempts, money, outcome, renewal, transitions
 from leaseq.rules.bounds import JobBounds
 from leaseq.rules.ownership import Fence, LeaseFacts, OwnerProof
 from leaseq.vocabulary import (
@@ -29,7 +29,7 @@ from leaseq.vocabulary import (
 BEGIN = 8
 TTL, QUEUE_AGE_MAX, RUN_TIME_MAX, LEASE_LIFE_MAX = 2, 3, 2, 3
 HOLD_EXPIRES = BEGIN + 3
-RENEWALS_MAX, ATTEMPTS_MAX = 1, 3
+RENEWALS_MAX, ATTEMPTS_MAX = 2, 3
 WORKERS, SLOTS = 2, 2
 CONTROLLER = WORKERS
 HOLD, COST = Decimal(10), Decimal(3)
@@ -58,6 +58,7 @@ class Rules:
     expire_queue: Callable[..., object] = outcome.decide_queue_expiry
     settle: Callable[..., object] = money.decide_settlement
     expire_hold: Callable[..., object] = money.decide_hold_expiry
+    unsend: Callable[[bool, bool], object] = transitions.check_sent_move
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +135,16 @@ class World(NamedTuple):
         return len(self.outcomes)
 
 
-Step = tuple[str, World]
+class Act(NamedTuple):
+    """What happened; by which owner, or told about which attempt, where that matters."""
+
+    name: str
+    who: int | None = None
+    about: int | None = None
+
+
+Step = tuple[Act, World]
+Named = tuple[str, World]
 
 
 def at(second: int | None) -> datetime | None:
