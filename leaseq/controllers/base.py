@@ -67,8 +67,9 @@ class PassRun:
         return monotonic() < self._part_end
 
     def count(self, word: str, *, times: int = 1) -> None:
-        """Count verdicts of one kind."""
-        self._counts[word] += times
+        """Count verdicts of one kind; none is no kind to be told of."""
+        if times:
+            self._counts[word] += times
 
     def stop_short(self) -> None:
         """Say that something due was left to the next pass."""

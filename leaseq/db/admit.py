@@ -139,8 +139,8 @@ def read_premises(*, account: str, policy: str, key: str | None) -> Premises:
     )
     return Premises(
         now=row[0],
-        account=found if found.id is not None else None,
-        policy=asked if asked.id is not None else None,
+        account=found if row[1] is not None else None,
+        policy=asked if row[7] is not None else None,
         known=KnownJob(id=row[13], task=row[14], digest=row[15]) if row[13] else None,
     )
 

@@ -34,7 +34,7 @@ JOIN leaseq_servingpolicy p ON p.id = j.policy_id
 _LOCK = "ORDER BY j.id, l.id FOR SHARE OF j, a FOR NO KEY UPDATE OF l"
 
 READ_OF_ATTEMPTS = (
-    _READ + "WHERE l.attempt_id = ANY(%s) AND (l.status = 'active' OR l.id = ANY(%s)) " + _LOCK
+    _READ + "WHERE (l.attempt_id = ANY(%s) AND l.status = 'active') OR l.id = ANY(%s) " + _LOCK
 )
 
 # Only a hint of what is due: the rule decides by the clock that is read after the locks.
@@ -99,7 +99,8 @@ def write(extensions: Sequence[Extension], *, now: datetime) -> int:
                 [one.key for one in extensions],
             ],
         )
-        return cursor.rowcount
+        changed: int = cursor.rowcount
+        return changed
 
 
 def _rows(statement: str, values: list[Any]) -> list[Any]:

@@ -16,7 +16,6 @@ from leaseq.rules.transitions import JOB_MOVES, READMISSION_MOVES
 from leaseq.vocabulary import TERMINAL_JOB_STATES, EndReason
 
 SETTLE_WITHIN = timedelta(hours=1)
-STREAM_ROWS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +78,6 @@ def by_statement(statement: str) -> Finder:
 
     def find(scope: Scope) -> Iterator[Violation]:
         with connection().chunked_cursor() as cursor:
-            cursor.itersize = STREAM_ROWS
             cursor.execute(statement, scope.values())
             for what, key, detail in cursor:
                 yield Violation(what=what, key=str(key), detail=detail)

@@ -122,6 +122,7 @@ FROM leaseq_job j LEFT JOIN leaseq_attempt a ON a.job_id = j.id
 GROUP BY j.id HAVING count(a.claimed_at) <> j.attempts_counted
 """
 
+# The renewals of an attempt are booked when its leases end: at its close, or its doubt.
 SPENT = """
 SELECT 'job', j.id::text,
   concat('says ', j.reserved_time_used, ' reserved, its closed attempts ', spent.reserved)
@@ -132,12 +133,13 @@ FROM leaseq_job j JOIN (
 WHERE j.reserved_time_used <> coalesce(spent.reserved, interval '0')
 UNION ALL
 SELECT 'job', j.id::text,
-  concat('says ', j.renewals_used, ' renewals, its closed attempts ', coalesce(spent.renewals, 0))
+  concat('says ', j.renewals_used, ' renewals, its attempts without leases ',
+         coalesce(spent.renewals, 0))
 FROM leaseq_job j LEFT JOIN (
   SELECT job_id, sum(renewals) AS renewals FROM (
     SELECT a.job_id, max(l.renewals_before + l.renewal_count) AS renewals
     FROM leaseq_attempt a JOIN leaseq_lease l ON l.attempt_id = a.id
-    WHERE a.ended_at IS NOT NULL GROUP BY a.id) AS of_attempt
+    WHERE a.ended_at IS NOT NULL OR a.unknown_since IS NOT NULL GROUP BY a.id) AS of_attempt
   GROUP BY job_id) spent ON spent.job_id = j.id
 WHERE j.renewals_used <> coalesce(spent.renewals, 0)
 """

@@ -121,7 +121,7 @@ def _check_arguments(request: AdmissionRequest, *, actor: str) -> None:
         _check_text("idempotency_key", request.idempotency_key)
 
 
-def _check_instant(not_before: datetime | None) -> None:
+def _check_instant(not_before: object) -> None:
     if not_before is None:
         return
     if not isinstance(not_before, datetime) or not_before.utcoffset() is None:

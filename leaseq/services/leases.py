@@ -85,6 +85,7 @@ def renew_many(renewals: Sequence[Renewal]) -> list[Answer]:
             [one.proof.lease_id for one in renewals],
         )
         now = clock.read()
+        by_id = {row.id: row for row in rows}
         by_attempt = defaultdict(list)
         for row in rows:
             by_attempt[row.attempt_id].append(row)
@@ -92,7 +93,8 @@ def renew_many(renewals: Sequence[Renewal]) -> list[Answer]:
         # By lease: a wish that stands twice in one batch has one effect (SPEC B5).
         extensions: dict[UUID, statements.Extension] = {}
         for one in renewals:
-            answer, more = _judge_attempt(one, by_attempt[one.proof.attempt_id], now=now)
+            named = by_id.get(one.proof.lease_id)
+            answer, more = _judge_attempt(one, named, by_attempt[one.proof.attempt_id], now=now)
             answers.append(answer)
             extensions |= {extension.lease_id: extension for extension in more}
         _write(list(extensions.values()), now=now)
@@ -139,9 +141,8 @@ def _proof(row: Any) -> OwnerProof:
 
 
 def _judge_attempt(
-    renewal: Renewal, rows: list[Any], *, now: datetime
+    renewal: Renewal, named: Any, rows: list[Any], *, now: datetime
 ) -> tuple[Answer, list[statements.Extension]]:
-    named = next((row for row in rows if row.id == renewal.proof.lease_id), None)
     if named is None:
         verdict: Verdict = Refused(reason=RenewalRefusal.UNKNOWN_LEASE, remaining=None)
         return _answer(renewal, verdict, named, left=timedelta(0)), []

@@ -61,9 +61,8 @@ def reserve(queue: str, *, limit: int) -> Reserved:
     """
     now = clock.read()
     found = candidates.waiting(queue=queue, now=now, each=CANDIDATES_PER_LINE)
-    active: dict[Hashable, int] = {
-        **candidates.active_by_account({one.account_id for one in found})
-    }
+    counts = candidates.active_by_account({one.account_id for one in found})
+    active = dict[Hashable, int](counts.items())
     line = [
         Waiting(
             job_id=one.job_id,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from leaseq.controllers import expire, prune, renew, schedule, settle
+from leaseq.controllers import expire, prune, publish, renew, schedule, settle
 from leaseq.controllers.base import PassLimits, PassSummary
 from leaseq.errors import Misconfigured
 from leaseq.worker.presence import ProcessIdentity, is_dead, node_name
@@ -36,6 +36,9 @@ PASSES: Mapping[str, ControlPlanePass] = {
     "schedule": ControlPlanePass(
         run_once=schedule.run_once, limits=PassLimits(batch=200, seconds=10)
     ),
+    "publish": ControlPlanePass(
+        run_once=publish.run_once, limits=PassLimits(batch=200, seconds=10)
+    ),
     "renew": ControlPlanePass(run_once=renew.run_once, limits=PassLimits(batch=1000, seconds=10)),
     "expire": ControlPlanePass(run_once=_expire, limits=PassLimits(batch=200, seconds=20)),
     "settle": ControlPlanePass(run_once=settle.run_once, limits=PassLimits(batch=200, seconds=20)),
@@ -43,8 +46,8 @@ PASSES: Mapping[str, ControlPlanePass] = {
 }
 
 
-def run(name: str) -> PassSummary:
-    """Run one pass of the control plane within its limits.
+def run(name: str, *, limits: PassLimits | None = None) -> PassSummary:
+    """Run one pass of the control plane, within these limits or its own.
 
     Raises Misconfigured for a name that no pass has.
     """
@@ -54,4 +57,4 @@ def run(name: str) -> PassSummary:
             "`name` in the beat row, or run `manage.py leaseq schedule --reset`"
         )
     known = PASSES[name]
-    return known.run_once(known.limits)
+    return known.run_once(limits or known.limits)

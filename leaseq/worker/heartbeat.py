@@ -26,7 +26,7 @@ from leaseq.services.leases import Answer, Renewal
 from leaseq.vocabulary import EndReason, WorkerState
 from leaseq.worker.board import Board
 from leaseq.worker.cell import Held
-from leaseq.worker.presence import start_ticks_of
+from leaseq.worker.presence import ProcessIdentity, is_dead, own_identity
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +52,8 @@ class Heartbeat(threading.Thread):
         self._board = board
         self._watches_processes = watches_processes
         self._followed: dict[Proof, _Followed] = {}
+        self._buried: set[Proof] = set()
+        self._own = own_identity()
         self._over = threading.Event()
         self._seen_due = 0.0
 
@@ -67,14 +69,14 @@ class Heartbeat(threading.Thread):
         self.join()
 
     def beat(self) -> None:
-        """Do what is due now."""
+        """Do what is due now; whatever goes wrong, the next beat comes (case C5)."""
         try:
             self._follow()
             self._bury_the_dead()
             self._renew_due()
             self._be_seen()
-        except DatabaseError:
-            log.exception("leaseq: a heartbeat met an error of the database; the next one comes")
+        except Exception:
+            log.exception("leaseq: a heartbeat went wrong; the next one comes")
             connection().close()
 
     def stop_grace_of(self, proof: Proof) -> timedelta:
@@ -84,11 +86,12 @@ class Heartbeat(threading.Thread):
 
     def _follow(self) -> None:
         held_now = {held.proof: held for held in self._board.holding()}
+        self._buried &= held_now.keys()
         for proof in self._followed.keys() - held_now.keys():
             del self._followed[proof]
         margin = timedelta(seconds=settings().safety_margin_seconds)
         for proof, held in held_now.items():
-            if proof not in self._followed:
+            if proof not in self._followed and proof not in self._buried:
                 cadence = Cadence(
                     ttl=held.ttl,
                     renew_every=held.renew_every,
@@ -106,7 +109,7 @@ class Heartbeat(threading.Thread):
             return
         for proof, followed in list(self._followed.items()):
             held = followed.held
-            if start_ticks_of(held.pid) == held.start_ticks:
+            if not self._is_gone(held):
                 continue
             log.warning(
                 "leaseq: pool process %s died with attempt %s", held.pid, proof.attempt_id
@@ -114,8 +117,14 @@ class Heartbeat(threading.Thread):
             attempts.lose_of_worker(
                 proof.attempt_id, worker_id=self.worker_id, cause=EndReason.WORKER_LOST
             )
-            self._board.release(held.index)
+            # Its cell is left alone: the next process of this index may hold there already.
+            self._buried.add(proof)
             del self._followed[proof]
+
+    def _is_gone(self, held: Held) -> bool:
+        own = self._own
+        holder = ProcessIdentity(own.node, own.boot_id, held.pid, held.start_ticks)
+        return is_dead(holder) is True
 
     def _renew_due(self) -> None:
         now = boot_seconds()

@@ -31,7 +31,10 @@ class Stopper(threading.Thread):
     def run(self) -> None:
         """Look at every cell until `finish`."""
         while not self._over.wait(TICK_SECONDS):
-            self.look(boot_seconds())
+            try:
+                self.look(boot_seconds())
+            except Exception:
+                log.exception("leaseq: a look at the board went wrong; the next one comes")
 
     def finish(self) -> None:
         """End the thread and wait for it."""

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 import pytest
-
 from django.db import connections
+
 from leaseq.controllers.base import PassSummary
 from leaseq.db import clock
 

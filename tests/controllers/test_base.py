@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from uuid import UUID
 
 import pytest
-
 from django.db import IntegrityError, OperationalError
+
 from leaseq.controllers import base
 from leaseq.controllers.base import Page, PassLimits, PassRun
 from leaseq.errors import LeaseqBug

@@ -6,13 +6,22 @@ from uuid import UUID
 
 import pytest
 
-from django.db.models import F
 from leaseq.controllers import expire
 from leaseq.controllers.base import PassLimits, PassSummary
 from leaseq.controllers.expire import Process, Witness
 from leaseq.db import clock
 from leaseq.errors import LeaseqBug
-from leaseq.models import Attempt, ControlPass, Finding, Hold, Job, JobEvent, Lease, WorkerNode
+from leaseq.models import (
+    Attempt,
+    ControlPass,
+    Finding,
+    Hold,
+    Job,
+    JobEvent,
+    Lease,
+    ServingPolicy,
+    WorkerNode,
+)
 from leaseq.queries import leases as lease_queries
 from leaseq.rules.outcome import LossVerdict
 from leaseq.services import attempts, holds, leases, outbox, scheduling, workers
@@ -82,9 +91,7 @@ def test_a_lease_is_swept_from_the_instant_of_its_expiry_on(
     assert summary.complete
     assert lease.status == (LeaseStatus.EXPIRED if is_due else LeaseStatus.ACTIVE)
     assert job.state == (JobState.ADMITTED if is_due else JobState.DISPATCHING)
-    assert job.attempts.get(number=1).state == (
-        AttemptState.LOST if is_due else AttemptState.OPEN
-    )
+    assert job.attempts.get(number=1).state == (AttemptState.LOST if is_due else AttemptState.OPEN)
 
 
 def test_ten_sweeps_over_one_expired_lease_leave_one_expiry_and_one_next_attempt(
@@ -238,14 +245,10 @@ def test_only_a_worker_that_was_silent_for_two_seconds_is_looked_at(
 ) -> None:
     seen_at = WorkerNode.objects.get(pk=worker.worker_id).seen_at
     set_clock(seen_at + timedelta(seconds=2) + offset)
-    assert sweep_here(lambda _process: True).counts == (
-        {"worker_dead": 1} if is_asked else {}
-    )
+    assert sweep_here(lambda _process: True).counts == ({"worker_dead": 1} if is_asked else {})
 
 
-def test_a_witness_is_not_asked_about_another_machine(
-    worker: Registered, ahead: Ahead
-) -> None:
+def test_a_witness_is_not_asked_about_another_machine(worker: Registered, ahead: Ahead) -> None:
     ahead(timedelta(days=1))
     elsewhere = Witness(node="there", is_dead=lambda _process: True)
     assert expire.run_once(LIMITS, witness=elsewhere).counts == {}
@@ -316,56 +319,36 @@ def test_waits_are_ended_batch_by_batch(admit: AdmitOne, ahead: Ahead) -> None:
 
 
 @pytest.fixture
-def short_hold(admit: AdmitOne, set_clock: SetClock) -> Hold:
-    """The hold of a waiting job, which runs out before the job's queue deadline."""
-    job = admit()
-    Job.objects.filter(pk=job.pk).update(
-        queue_deadline_at=F("queue_deadline_at") + timedelta(days=30)
-    )
-    return Hold.objects.get(job=job)
+def short_holds(policy: ServingPolicy) -> None:
+    """Let holds run out before the leases of the jobs that they pay for."""
+    policy.hold_ttl = timedelta(seconds=10)
+    policy.save()
 
 
+@pytest.mark.usefixtures("short_holds")
 @EDGES
 def test_a_waiting_job_expires_with_its_hold(
-    short_hold: Hold, set_clock: SetClock, offset: timedelta, is_due: bool
+    admit: AdmitOne, set_clock: SetClock, offset: timedelta, is_due: bool
 ) -> None:
-    set_clock(short_hold.expires_at + offset)
+    job = admit()
+    hold = Hold.objects.get(job=job)
+    set_clock(hold.expires_at + offset)
     summary = sweep()
-    job = Job.objects.get(pk=short_hold.job_id)
+    job.refresh_from_db()
+    hold.refresh_from_db()
     assert summary.counts == ({"job_expired": 1} if is_due else {})
     assert job.state == (JobState.EXPIRED if is_due else JobState.ADMITTED)
-    short_hold.refresh_from_db()
-    assert short_hold.state == HoldState.HELD
+    assert hold.state == HoldState.HELD
 
 
-def test_a_hold_that_a_running_job_keeps_is_found_once(
-    begun: Claimed, set_clock: SetClock, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("short_holds")
+def test_a_hold_that_a_running_job_keeps_is_looked_at_once_and_again_when_the_job_waits(
+    begun: Claimed, set_clock: SetClock, worker: Registered
 ) -> None:
-    hold = Hold.objects.get(job_id=begun.job_id)
-    Lease.objects.filter(pk=begun.proof.lease_id).update(
-        expires_at=hold.expires_at + timedelta(hours=1),
-        version=F("version") + 1,
-        renewal_count=F("renewal_count") + 1,
-        renewed_at=clock.read(),
-    )
-    set_clock(hold.expires_at)
+    set_clock(Hold.objects.get(job_id=begun.job_id).expires_at)
     assert [sweep().counts for _ in range(3)] == [{"kept": 1}, {}, {}]
     assert Finding.objects.get(job_id=begun.job_id).kind == holds.PAST_ITS_TIME
 
-
-def test_a_kept_hold_is_looked_at_again_once_its_job_waits(
-    begun: Claimed, set_clock: SetClock, worker: Registered
-) -> None:
-    hold = Hold.objects.get(job_id=begun.job_id)
-    Lease.objects.filter(pk=begun.proof.lease_id).update(
-        expires_at=hold.expires_at + timedelta(hours=1),
-        version=F("version") + 1,
-        renewal_count=F("renewal_count") + 1,
-        renewed_at=clock.read(),
-    )
-    set_clock(hold.expires_at)
-    sweep()
-    Job.objects.filter(pk=begun.job_id).update(queue_age_max=timedelta(days=60))
     attempts.lose_of_worker(
         begun.proof.attempt_id, worker_id=worker.worker_id, cause=EndReason.WORKER_LOST
     )

@@ -95,6 +95,11 @@ def test_a_server_error_after_acceptance_is_unknown(
         pytest.param(DropBeforeHeaders(), "disconnected", id="cut_before_headers"),
         pytest.param(Truncate(), "peer closed", id="cut_in_mid_stream"),
         pytest.param(Raw(pieces=[]), "broke off", id="ended_before_it_was_done"),
+        pytest.param(
+            Raw(pieces=[b'data: {"choices": [{"finish_reason": "stop"}]}\n\n']),
+            "broke off",
+            id="ended_with_a_reason_but_not_done",
+        ),
         pytest.param(Raw(pieces=[b"data: [DONE]\n\n"]), "broke off", id="done_without_a_reason"),
         pytest.param(Raw(pieces=[b"data: [DONE]"]), "broke off", id="last_event_not_ended"),
         pytest.param(malformed_chunk(), "not JSON", id="malformed_chunk"),
@@ -337,11 +342,15 @@ class WordsWithoutEnd:
     [pytest.param(repeat(b"x" * 999), id="endless"), pytest.param([b"slow"], id="never_over")],
 )
 def test_a_body_without_end_does_not_hide_the_status(
-    server: ScriptedServer, connect: Connect, pieces: Iterable[bytes]
+    server: ScriptedServer,
+    provider: StreamingProvider,
+    monkeypatch: pytest.MonkeyPatch,
+    pieces: Iterable[bytes],
 ) -> None:
+    monkeypatch.setattr("leaseq.providers.http.ERROR_BODY_S", 0.2)
     server.script(WordsWithoutEnd(pieces))
 
-    error, _ = failed(connect(TIMEOUT_SECONDS={"read": 0.2}))
+    error, _ = failed(provider)
 
     assert error.outcome == "known_failed"
     assert (error.ids["status"], error.ids["retry_after"]) == (429, 7.0)

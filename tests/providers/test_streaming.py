@@ -148,6 +148,8 @@ END = b'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\ndata: [DO
         pytest.param([chunk(content=""), chunk(content=None), END], "Once", 1, id="empty"),
         pytest.param([TOLD, END], "Once xyz", 4, id="several_tokens_in_a_chunk_that_tells"),
         pytest.param([b'data: {"choices":\ndata: []}\n\n', END], "Once", 1, id="two_data_lines"),
+        pytest.param([b'data: {"choices":\n: hm\ndata: []}\n\n', END], "Once", 1,
+                     id="a_comment_inside_an_event"),
     ],
 )  # fmt: skip
 def test_chunks_are_read_however_they_are_cut(

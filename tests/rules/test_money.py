@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leaseq.rules import money as rules
-from leaseq.rules.money import HoldExpiryFacts, Keep, Release, SettlementFacts, Settle, money, price
+from leaseq.rules.money import HoldExpiryFacts, Keep, Release, Settle, SettlementFacts, money, price
 from leaseq.rules.transitions import Refused
 from leaseq.vocabulary import EndReason, HoldState, JobState, KeepReason, TransitionRefusal
 

@@ -74,7 +74,8 @@ def test_the_heap_picks_what_a_plain_search_picks_in_any_order_of_input(
 ) -> None:
     shuffled = list(jobs)
     chance.shuffle(shuffled)  # type: ignore[attr-defined]
-    counts, left, expected = dict(active), list(jobs), []
+    counts, left = dict(active), list(jobs)
+    expected: list[Waiting] = []
     while left and len(expected) < n:
         best = min(
             left,

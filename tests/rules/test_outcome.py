@@ -14,6 +14,7 @@ from leaseq.rules.outcome import (
     OutcomeUnknown,
     Readmit,
     decide_loss,
+    decide_queue_expiry,
     decide_readmission,
 )
 from leaseq.rules.transitions import Refused
@@ -243,3 +244,43 @@ def test_an_operator_readmits_only_what_failed_or_expired_for_certain(
     job: JobState, attempt: AttemptState, verdict: Any
 ) -> None:
     assert decide_readmission(job_state=job, attempt_state=attempt) == verdict
+
+
+SPENT = some_bounds(waiting_since=NOW - HOUR)
+
+
+@pytest.mark.parametrize(
+    ("shift", "due"),
+    [(-TICK, False), (0 * TICK, True), (TICK, True)],
+    ids=["before", "at", "after"],
+)
+def test_a_waiting_job_expires_at_its_queue_deadline(shift: Any, *, due: bool) -> None:
+    verdict = decide_queue_expiry(
+        now=NOW + shift,
+        job_state=JobState.ADMITTED,
+        bounds=SPENT,
+        on_bound=BoundHit.DEAD_LETTER,
+    )
+    if not due:
+        assert verdict == Refused(reason=TransitionRefusal.NOT_YET_DUE)
+        return
+    assert verdict == Ended(
+        job_state=JobState.EXPIRED,
+        attempt_outcome=AttemptState.EXPIRED,
+        reason=EndReason.MAX_QUEUE_AGE,
+        dead_letter=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "bounds", "reason"),
+    [
+        (JobState.EXPIRED, SPENT, TransitionRefusal.JOB_TERMINAL),
+        (JobState.RUNNING, SPENT, TransitionRefusal.NOT_A_LEGAL_MOVE),
+        (JobState.QUEUED, some_bounds(waiting_since=None), TransitionRefusal.NOT_A_LEGAL_MOVE),
+    ],
+    ids=["terminal", "executing", "paused"],
+)
+def test_only_a_waiting_job_expires_of_its_age(state: JobState, bounds: Any, reason: Any) -> None:
+    verdict = decide_queue_expiry(now=NOW, job_state=state, bounds=bounds, on_bound=BoundHit.FAIL)
+    assert verdict == Refused(reason=reason)

@@ -1,6 +1,7 @@
 """Every cause of B4 has a row; each bound has three; no renewal passes a hard deadline."""
 
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -109,9 +110,9 @@ def test_every_reason_of_the_vocabulary_has_a_row() -> None:
 
 def test_causes_are_judged_in_the_order_of_the_vocabulary() -> None:
     """Of two causes at once the earlier one of the list is told."""
-    changes_of = {reason: changes for reason, changes in reversed(CAUSES)}
+    changes_of = dict(reversed(CAUSES))
     order = list(RenewalRefusal)
-    for earlier, later in zip(order, order[1:], strict=False):
+    for earlier, later in pairwise(order):
         both = _merged(changes_of[later], changes_of[earlier])
         verdict = decide_renewal(a_renewal(**both))
         assert isinstance(verdict, Refused), (earlier, later)

@@ -44,7 +44,7 @@ EARLY = (
 )
 IMPATIENT = ("queue_expired", "hold_expired")
 LATE = ("running", "queued")
-SLOTS = 16
+SLOTS = 8
 TWO_TOKENS = {"prompt_token": Decimal(2), "completion_token": Decimal(3)}
 
 

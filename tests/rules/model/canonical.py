@@ -16,7 +16,6 @@ from leaseq.vocabulary import (
 
 from .world import BEGIN, CONTROLLER, Lease, Mind, Work, World
 
-
 FORGOTTEN = 63
 """The slot of an ended lease that no owner remembers."""
 LATER = 60
@@ -26,13 +25,13 @@ LATER = 60
 def canonical(w: World) -> World:
     """Return the world that stands for all its equals."""
     is_over = w.job in TERMINAL_JOB_STATES
+    # With the job over and its money closed nothing is left that time could change.
+    is_still = is_over and w.hold is not HoldState.HELD
     minds = tuple(_mind(w, mind) for mind in w.minds)
     remembered = {mind.fence for mind in minds if mind is not None}
     attempts = _attempts(w, minds)
     leases = tuple(_lease(lease, remembered, ended=is_still) for lease in w.leases)
     leases, minds = _relabelled(leases, minds)
-    # With the job over and its money closed nothing is left that time could change.
-    is_still = is_over and w.hold is not HoldState.HELD
     return w._replace(
         now=LATER if is_still else w.now,
         cancelled=w.cancelled and not is_over,

@@ -58,7 +58,7 @@ class Rules:
     expire_queue: Callable[..., object] = outcome.decide_queue_expiry
     settle: Callable[..., object] = money.decide_settlement
     expire_hold: Callable[..., object] = money.decide_hold_expiry
-    unsend: Callable[[bool, bool], object] = transitions.check_sent_move
+    unsend: Callable[..., object] = transitions.check_sent_move
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,11 +181,20 @@ def _bounds_facts(
 def attempt_facts(w: World, number: int) -> attempts.AttemptFacts:
     """Return the job as the attempt of this number sees it."""
     state, sent = w.outcomes[number - 1], w.sent[number - 1]
-    return _attempt_facts(w.now, w.job, w.number, number, state, sent, w.cancelled)
+    return _attempt_facts(
+        now=w.now,
+        job=w.job,
+        current=w.number,
+        number=number,
+        state=state,
+        sent=sent,
+        cancelled=w.cancelled,
+    )
 
 
 @cache
 def _attempt_facts(
+    *,
     now: int,
     job: JobState,
     current: int,
@@ -245,7 +254,13 @@ def word(w: World, mind: Mind) -> attempts.ByOwner:
 
 
 def hold_facts(w: World) -> attempts.HoldFacts:
-    return attempts.HoldFacts(state=w.hold, expires_at=INSTANTS[HOLD_EXPIRES])
+    """Return the job's money."""
+    return _hold_facts(w.hold)
+
+
+@cache
+def _hold_facts(state: HoldState) -> attempts.HoldFacts:
+    return attempts.HoldFacts(state=state, expires_at=INSTANTS[HOLD_EXPIRES])
 
 
 def put(row: tuple[Item, ...], place: int, item: Item) -> tuple[Item, ...]:
