@@ -14,6 +14,7 @@ from leaseq.cli.tables import (
     NOTHING,
     add_json,
     ago,
+    clock_face,
     left,
     moment,
     money,
@@ -31,8 +32,6 @@ NAME = "job"
 HELP = "show one job: its timeline, attempts, leases, money and usage"
 EXAMPLE = "job 0199e0a1-5c1e-7a52-9c1d-2f6b8d0c4e7a\njob 2f6b8d0c4e7a"
 KEY_LENGTH_MIN = 4
-MILLISECOND = timedelta(milliseconds=1)
-MOVES = {"reserved", "queued", "claimed", "accepted", "started"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,11 +76,12 @@ def _show_head(console: Console, page: jobs.JobPage, *, now: datetime) -> None:
     console.print(Text(f"Job {job.id}", style="bold"))
     lines = {
         "task": job.task,
-        "state": f"{state_of(job)}, since {ago(job.ended_at or job.changed_at, now=now)}",
+        "state": f"{state_of(job)}; {_last_seen(job, now=now)}",
         "of": f"account {job.account}, policy {page.policy}, queue {job.queue}, "
         f"provider {page.provider}, priority {job.priority}",
         "submitted": f"{moment(job.submitted_at)}, {ago(job.submitted_at, now=now)}",
-        "spent": _spent(page.spent),
+        "time": _times(page.spent),
+        "tries": _tries(page.spent),
         "ceiling": f"{money(page.cost_ceiling)} {page.currency}",
     }
     if page.idempotency_key is not None:
@@ -100,15 +100,22 @@ def _show_head(console: Console, page: jobs.JobPage, *, now: datetime) -> None:
     console.print()
 
 
-def _spent(spent: jobs.Spent) -> str:
+def _last_seen(job: jobs.JobLine, *, now: datetime) -> str:
+    if job.ended_at is not None:
+        return f"ended {ago(job.ended_at, now=now)}"
+    return f"last event {ago(job.changed_at, now=now)}"
+
+
+def _times(spent: jobs.Spent) -> str:
     def of(pair: tuple[timedelta, timedelta]) -> str:
         return f"{span(pair[0])} of {span(pair[1])}"
 
-    return (
-        f"queued {of(spent.queue_time)}, reserved {of(spent.reserved_time)}, "
-        f"attempts {spent.attempts[0]} of {spent.attempts[1]}, "
-        f"renewals {spent.renewals[0]} of {spent.renewals[1]}"
-    )
+    return f"queued {of(spent.queue_time)}, reserved {of(spent.reserved_time)} (closed attempts)"
+
+
+def _tries(spent: jobs.Spent) -> str:
+    tries, renewals = spent.attempts, spent.renewals
+    return f"attempts {tries[0]} of {tries[1]}, renewals {renewals[0]} of {renewals[1]}"
 
 
 def _show_timeline(console: Console, page: jobs.JobPage) -> None:
@@ -116,10 +123,10 @@ def _show_timeline(console: Console, page: jobs.JobPage) -> None:
     show_table(
         console,
         "Timeline",
-        columns=[">after", "what", "job is then", "who", "why"],
+        columns=[">after", "what", "job is then", "=who", "why"],
         rows=[
             [
-                _offset(one["at"] - began_at),
+                clock_face(one["at"] - began_at),
                 words(one["kind"]),
                 NOTHING if one["from_state"] == one["to_state"] else words(one["to_state"]),
                 _short(one["actor"]),
@@ -129,13 +136,6 @@ def _show_timeline(console: Console, page: jobs.JobPage) -> None:
         ],
         empty="Nothing is recorded.",
     )
-
-
-def _offset(length: timedelta) -> str:
-    """Write a span from the beginning, to the millisecond while it is short."""
-    if length < timedelta(minutes=1):
-        return f"{length / timedelta(seconds=1):.3f} s"
-    return span(length)
 
 
 def _short(actor: str) -> str:

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from rich.console import Console
 
-from leaseq.cli.tables import add_json, add_limit, ago, show_json, show_table, tail, words
+from leaseq.cli.tables import add_json, add_limit, show_json, show_table, span, tail, words
 from leaseq.db import clock
 from leaseq.queries import jobs
 from leaseq.vocabulary import JobState
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     show_table(
         console,
         "Jobs",
-        columns=["job", "task", "account", "queue", "state", ">try", ">age"],
+        columns=["=job", "task", "account", "queue", "state", ">try", ">age"],
         rows=[_row(one, now=now) for one in found],
         empty="There is no such job.",
     )
@@ -71,7 +71,7 @@ def _row(one: jobs.JobLine, *, now: datetime) -> list[str]:
         one.queue,
         state_of(one),
         str(one.attempts),
-        ago(one.submitted_at, now=now),
+        span(now - one.submitted_at),
     ]
 
 

@@ -40,7 +40,7 @@ def show(console: Console, found: Sequence[stats.LeaseLine], *, now: datetime) -
     show_table(
         console,
         "Active leases",
-        columns=["of", "job", "owner", ">left", ">renewed", ">fence"],
+        columns=["of", "=job", "owner", ">left", ">renewed", ">fence"],
         rows=[
             [
                 one.resource,

@@ -19,8 +19,8 @@ HELP = "show queues, slots, workers, permits, money and the last passes"
 EXAMPLE = "status\nstatus --json"
 WORKERS_MAX = 20
 MENDS = {
-    "open_findings": "look at them in the admin, or at a job: manage.py leaseq job ID",
-    "outcomes_unknown": "followed until there is evidence or their policy's uncertain_max ends",
+    "open_findings": "see them in the admin, or by job: manage.py leaseq job ID",
+    "outcomes_unknown": "followed until there is evidence, or by policy given up",
     "dead_letters": "manage.py leaseq jobs --dead-letter",
 }
 
@@ -98,7 +98,7 @@ def _show_passes(console: Console, passes: Sequence[stats.PassLine], *, now: dat
     show_table(
         console,
         "Control plane",
-        columns=["pass", ">finished", "did"],
+        columns=["=pass", ">finished", "did"],
         rows=[[one.name, ago(one.finished_at, now=now), did(one.summary)] for one in passes],
         empty="No pass has run yet: start Celery beat, or run manage.py leaseq pass schedule",
     )
@@ -115,4 +115,4 @@ def did(summary: Mapping[str, Any]) -> str:
 def _show_attention(console: Console, attention: Mapping[str, int]) -> None:
     for name, count in attention.items():
         if count:
-            console.print(Text(f"{count} {words(name)}: {MENDS[name]}", style="yellow"))
+            console.print(Text(f"{words(name)}: {count} – {MENDS[name]}", style="yellow"))

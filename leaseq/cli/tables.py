@@ -66,6 +66,13 @@ def ago(at: datetime | None, *, now: datetime) -> str:
     return NOTHING if at is None else f"{span(now - at)} ago"
 
 
+def clock_face(length: timedelta) -> str:
+    """Write a span as minutes, seconds and milliseconds: `12:00.904`, `1:02:03.004`."""
+    minutes, seconds = divmod(length / SECOND, 60)
+    hours, minutes = divmod(int(minutes), 60)
+    return f"{hours}:{minutes:02}:{seconds:06.3f}" if hours else f"{minutes}:{seconds:06.3f}"
+
+
 def left(at: datetime | None, *, now: datetime) -> str:
     """Say how much time is left, or how long ago it ran out."""
     if at is None:
@@ -110,20 +117,22 @@ def show_table(
     rows: Sequence[Sequence[str]],
     empty: str,
 ) -> None:
-    """Print a table; a column whose name begins with `>` is of numbers, on the right.
+    """Print a table, or without rows the sentence that says so.
 
-    Without rows, print the sentence that says so.
+    A column whose name begins with `>` is of numbers, on the right; it and one that begins with
+    `=` are never broken over lines, so that what stands there can be copied.
     """
     console.print(Text(title, style="bold"))
     if not rows:
         console.print(Text(f"  {empty}", style="dim"))
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="dim")
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, header_style="dim")
     for name in columns:
         table.add_column(
-            name.removeprefix(">"),
+            name.lstrip(">="),
             justify="right" if name.startswith(">") else "left",
             overflow="fold",
+            no_wrap=name.startswith((">", "=")),
         )
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))

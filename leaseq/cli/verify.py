@@ -56,7 +56,7 @@ def _show(console: Console, found: Verified) -> None:
     show_table(
         console,
         f"Invariants at {moment(found.at)}",
-        columns=["id", "promise", ">rows", ">broken"],
+        columns=["=id", "promise", ">rows", ">broken"],
         rows=[
             [
                 one.invariant.id,

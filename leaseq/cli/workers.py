@@ -6,7 +6,7 @@ from datetime import datetime
 
 from rich.console import Console
 
-from leaseq.cli.tables import add_json, add_limit, ago, show_json, show_table, span, tail
+from leaseq.cli.tables import NOTHING, add_json, add_limit, ago, show_json, show_table, span, tail
 from leaseq.db import clock
 from leaseq.queries import stats
 
@@ -39,7 +39,7 @@ def show(console: Console, found: Sequence[stats.WorkerLine], *, now: datetime) 
     show_table(
         console,
         "Workers",
-        columns=["worker", "id", "state", "queues", ">slots", ">leases", ">up", ">seen"],
+        columns=["worker", "=id", "=state", "queues", ">slots", ">leases", ">up", ">seen"],
         rows=[
             [
                 one.name,
@@ -49,7 +49,7 @@ def show(console: Console, found: Sequence[stats.WorkerLine], *, now: datetime) 
                 str(one.slots),
                 str(one.leases),
                 span((one.stopped_at or now) - one.started_at),
-                ago(one.seen_at, now=now),
+                ago(one.seen_at, now=now) if one.stopped_at is None else NOTHING,
             ]
             for one in found
         ],

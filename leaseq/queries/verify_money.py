@@ -117,7 +117,8 @@ SELECT 'job', v.job_id::text,
 FROM leaseq_jobevent v JOIN LATERAL (
   SELECT coalesce(sum(amount) FILTER (WHERE kind = 'settle'), 0) AS settled,
          coalesce(sum(amount) FILTER (WHERE kind = 'release'), 0) AS released
-  FROM leaseq_ledgerentry WHERE hold_id::text = v.data ->> 'hold' AND at = v.at) s ON true
+  FROM leaseq_ledgerentry
+  WHERE job_id = v.job_id AND at = v.at AND hold_id::text = v.data ->> 'hold') s ON true
 WHERE v.kind IN ('hold_settled', 'hold_released', 'hold_expired')
   AND ((v.data ->> 'settled')::numeric <> s.settled
        OR (v.data ->> 'released')::numeric <> s.released)

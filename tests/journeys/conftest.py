@@ -19,7 +19,7 @@ from leaseq.models import Account, Job, ServingPolicy, WorkerNode
 from leaseq.services import admission
 from leaseq.services.admission import AdmissionRequest
 from leaseq.vocabulary import TERMINAL_JOB_STATES, WorkerState
-from leaseq.worker import wiring
+from leaseq.worker import beat_rows, wiring
 from project.demo.processes import ChildProcess
 from project.demo.services import EmbeddedBroker, EmbeddedPostgres
 
@@ -61,7 +61,7 @@ class Plant:
 
     def control(self, *, beat: bool = True) -> ChildProcess:
         """Start a worker on the control queue alone, with beat in it or without."""
-        extra = ["--beat", "--schedule", str(self.folder / "beat")] if beat else []
+        extra = ["--beat"] if beat else []
         return self._celery("control", settings().control_queue, 1, *extra)
 
     def gpu(
@@ -152,6 +152,7 @@ def plant(
         retry_cap=timedelta(milliseconds=100),
         cooperative_only=True,
     )
+    beat_rows.install(reset=False)
     with EmbeddedBroker() as broker:
         made = Plant(postgres, broker, tmp_path)
         try:

@@ -158,20 +158,6 @@ def test_a_warm_shutdown_finishes_its_task_and_gives_the_slot_back(plant: Plant)
     assert not Slot.objects.filter(worker__isnull=False).exists()
 
 
-def test_a_cold_shutdown_reports_what_it_killed(plant: Plant) -> None:
-    plant.control()
-    plant.gpu("gpu1")
-    plant.gpu("gpu2")
-    job = plant.admit("journey.deaf", str(plant.folder))
-    plant.started(1)
-    holder = Lease.objects.get(job=job, slot__isnull=False).worker
-    assert holder is not None
-    os.kill(holder.pid, signal.SIGQUIT)
-    plant.started(2, within_s=TTL.total_seconds() + SWEEP_S + 4)
-    plant.let_go()
-    assert plant.ended(job).state == JobState.COMPLETED
-
-
 def test_a_running_job_is_cancelled_by_its_owner(plant: Plant) -> None:
     plant.control()
     plant.gpu()

@@ -29,6 +29,7 @@ from leaseq.testing.provider import (
     malformed_chunk,
     wrong_content_type,
 )
+from leaseq.testing.provider_wire import STREAM_TYPE
 from tests.providers.conftest import REQUEST, Connect, go_on
 
 
@@ -355,6 +356,25 @@ def test_a_body_without_end_does_not_hide_the_status(
     assert error.outcome == "known_failed"
     assert (error.ids["status"], error.ids["retry_after"]) == (429, 7.0)
     server.wait_for(Seen.DISCONNECTED)
+
+
+class Compressed:
+    """A stream in an encoding that was not asked for."""
+
+    def play(self, wire: Wire) -> None:
+        head = f"Content-Type: {STREAM_TYPE}\r\nContent-Encoding: gzip\r\nContent-Length: 0"
+        wire.send_raw(b"HTTP/1.1 200 OK\r\n%b\r\n\r\n" % head.encode())
+
+
+def test_a_compressed_reply_is_not_unpacked(
+    server: ScriptedServer, provider: StreamingProvider
+) -> None:
+    server.script(Compressed())
+
+    error, heard = failed(provider)
+
+    assert (error.outcome, heard) == ("unknown", [])
+    assert "compressed" in error.message
 
 
 def test_a_secret_that_the_provider_repeats_is_not_shown(

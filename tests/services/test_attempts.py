@@ -122,11 +122,6 @@ def hold_closed(job: Job, worker: Registered) -> None:
     )
 
 
-def hold_over(job: Job, worker: Registered) -> None:
-    let_pass(timedelta(hours=2), job=None)
-    workers.seen(worker.worker_id)
-
-
 def queue_age_over(job: Job, worker: Registered) -> None:
     let_pass(timedelta(hours=24))
 
@@ -165,23 +160,21 @@ def test_a_message_claims_nothing_and_changes_nothing(
 
 
 def test_a_hold_past_its_time_dispatches_nothing(
-    queued_job: Job, worker: Registered, policy: ServingPolicy
+    admit: Admit, worker: Registered, policy: ServingPolicy
 ) -> None:
-    """Case P6: renewals do not extend a hold; without permits only the hold runs out here."""
-    ServingPolicy.objects.update(queue_age_max=timedelta(days=30))
-    let_pass(timedelta(hours=23))
-    Job.objects.get()
-    hold = Hold.objects.get()
-    let_pass(hold.expires_at - hold.created_at, job=None)
+    """Case P6: a job with no permit to lose waits in its queue longer than its money is held."""
+    ServingPolicy.objects.update(hold_ttl=timedelta(hours=1))
+    job = admit()
+    stages.queue_up()
+    let_pass(timedelta(hours=1))
     workers.seen(worker.worker_id)
+    before = photograph()
 
     with pytest.raises(TransitionRefused) as refused:
-        stages.claim(queued_job, worker)
+        stages.claim(job, worker)
 
-    assert refused.value.reason in (
-        TransitionRefusal.HOLD_EXPIRED,
-        TransitionRefusal.QUEUE_AGE_SPENT,
-    )
+    assert refused.value.reason is TransitionRefusal.HOLD_EXPIRED
+    assert photograph() == before
 
 
 def test_a_message_of_an_unknown_attempt_is_refused(worker: Registered) -> None:
@@ -221,9 +214,7 @@ def test_a_busy_slot_takes_no_second_attempt(admit: Admit, worker: Registered) -
     assert photograph() == before
 
 
-def test_a_claim_ends_the_dead_lease_it_finds_on_its_slot(
-    admit: Admit, worker: Registered
-) -> None:
+def test_a_claim_ends_the_dead_lease_it_finds_on_its_slot(admit: Admit, worker: Registered) -> None:
     admit(), admit()
     first, second = stages.queue_up()
     stages.run(first, worker)
@@ -530,15 +521,13 @@ def test_a_clock_that_was_stepped_back_is_clamped_and_tells_no_story_backwards(
     assert Attempt.objects.filter(state=AttemptState.LOST).count() == 1
 
 
-VERBS = ["claim", "begin", "complete"]
-
-
 def test_the_verbs_of_a_run_cost_a_known_number_of_statements(
     permit: PermitPool, queued_job: Job, worker: Registered, django_assert_num_queries: Asserts
 ) -> None:
-    # One permit each; two of every number are the savepoint's.
-    with django_assert_num_queries(18):
-        claimed = stages.claim(queued_job, worker)
+    attempt_id, slot_id = the_attempt().pk, worker.slot_ids[0]
+    # With one permit; two of every number are the savepoint's.
+    with django_assert_num_queries(17):
+        claimed = attempts.claim(attempt_id, worker_id=worker.worker_id, slot_id=slot_id)
     with django_assert_num_queries(10):
         attempts.begin(claimed.proof)
     with django_assert_num_queries(13):

@@ -180,14 +180,15 @@ JOBS = (
     corruption(
         "J1b",
         "a move outside the table",
-        "UPDATE leaseq_jobevent SET to_state = 'running' "
-        "WHERE job_id = %(queued)s AND version = 3",
+        "UPDATE leaseq_jobevent SET to_state = 'running' WHERE job_id = %(queued)s AND version = 3",
     ),
     corruption(
         "J1c", "a version without event", "UPDATE leaseq_job SET version = 99 WHERE id = %(queued)s"
     ),
     corruption(
-        "J1c", "a state without event", "UPDATE leaseq_job SET state = 'reserved' WHERE id = %(queued)s"
+        "J1c",
+        "a state without event",
+        "UPDATE leaseq_job SET state = 'reserved' WHERE id = %(queued)s",
     ),
     corruption(
         "J1c",
@@ -197,7 +198,13 @@ JOBS = (
     corruption(
         "J2a",
         "work after the end",
-        copy("leaseq_jobevent", LAST_EVENT.format("completed"), id="90001", version="99", kind="'claimed'"),
+        copy(
+            "leaseq_jobevent",
+            LAST_EVENT.format("completed"),
+            id="90001",
+            version="99",
+            kind="'claimed'",
+        ),
     ),
     corruption(
         "J2a",
@@ -233,7 +240,9 @@ JOBS = (
         "WHERE id = %(waiting)s",
     ),
     corruption(
-        "J10", "a job ended because", "UPDATE leaseq_job SET reason = 'because' WHERE id = %(failed)s"
+        "J10",
+        "a job ended because",
+        "UPDATE leaseq_job SET reason = 'because' WHERE id = %(failed)s",
     ),
     corruption(
         "J10",
@@ -298,7 +307,9 @@ ATTEMPTS = (
         copy("leaseq_attempt", "job_id = %(waiting)s", id=NEW_ID, number="2"),
     ),
     corruption(
-        "J3b", "a number left out", f"UPDATE leaseq_attempt SET number = 7 WHERE id = {attempt('lost', 2)}"
+        "J3b",
+        "a number left out",
+        f"UPDATE leaseq_attempt SET number = 7 WHERE id = {attempt('lost', 2)}",
     ),
     corruption(
         "J3b",
@@ -393,7 +404,12 @@ ATTEMPTS = (
         "V1",
         "two requests of one attempt",
         NO_UNIQUE_REQUESTS,
-        copy("leaseq_providerrequest", f"attempt_id = {attempt('settled')}", id=NEW_ID, idempotency_key="'b'"),
+        copy(
+            "leaseq_providerrequest",
+            f"attempt_id = {attempt('settled')}",
+            id=NEW_ID,
+            idempotency_key="'b'",
+        ),
     ),
     corruption(
         "V2",
@@ -442,7 +458,12 @@ MONEY = (
     corruption(
         "M4",
         "settled twice",
-        copy("leaseq_ledgerentry", "kind = 'settle' AND job_id = %(settled)s", id="90001", key="'again'"),
+        copy(
+            "leaseq_ledgerentry",
+            "kind = 'settle' AND job_id = %(settled)s",
+            id="90001",
+            key="'again'",
+        ),
     ),
     corruption(
         "M5",
@@ -475,7 +496,7 @@ MONEY = (
     corruption(
         "M7",
         "an event of money that never moved",
-        "UPDATE leaseq_jobevent SET data = data || '{\"settled\": \"0.5\"}' "
+        'UPDATE leaseq_jobevent SET data = data || \'{"settled": "0.5"}\' '
         "WHERE job_id = %(settled)s AND kind = 'hold_settled'",
     ),
     corruption(

@@ -1,7 +1,5 @@
 """Every invariant can fail: a corruption by hand turns it red, and the first are shown."""
 
-from collections.abc import Iterator
-
 import pytest
 from django.apps import apps
 from django.db import connection
@@ -17,7 +15,7 @@ PAST_OVERLAPS = "leases_of_a_slot_never_overlapped"
 
 
 @pytest.fixture
-def unguarded(world: World) -> Iterator[World]:
+def unguarded(world: World) -> World:
     """The installation with its triggers off until the transaction of the test ends."""
     with connection.cursor() as cursor:
         for model in apps.get_app_config("leaseq").get_models():
@@ -64,7 +62,8 @@ def test_ids_and_sentences_do_not_repeat() -> None:
 
 def test_few_violations_are_shown_and_all_are_counted(unguarded: World) -> None:
     corrupt(
-        unguarded, Corruption("A1", "nobody did any of it", ("UPDATE leaseq_jobevent SET actor = ' '",))
+        unguarded,
+        Corruption("A1", "nobody did any of it", ("UPDATE leaseq_jobevent SET actor = ' '",)),
     )
     [found] = red(unguarded, shown_max=2).values()
     assert len(found.shown) == 2

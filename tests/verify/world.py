@@ -7,7 +7,6 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from leaseq.db import clock
 from leaseq.models import Account, Job, PermitPool, Price, ServingPolicy
 from leaseq.services import (
     admission,
@@ -68,7 +67,9 @@ class World:
 
     time: Time
     jobs: dict[str, UUID] = field(default_factory=dict)
-    worker: Registered = field(default_factory=lambda: Registered(worker_id=UUID(int=0), slot_ids=[]))
+    worker: Registered = field(
+        default_factory=lambda: Registered(worker_id=UUID(int=0), slot_ids=[])
+    )
     taken: int = 0
 
     def claim(self, name: str) -> Claimed:
@@ -132,7 +133,13 @@ def _set_up(world: World) -> None:
     )
     workers.register(
         WorkerFacts(
-            name="gpu2@there", node="there", boot_id="b", pid=1, start_ticks=1, queues=[], pool="solo"
+            name="gpu2@there",
+            node="there",
+            boot_id="b",
+            pid=1,
+            start_ticks=1,
+            queues=[],
+            pool="solo",
         ),
         slots=[],
     )

@@ -1,0 +1,123 @@
+"""One value as a person reads it on a page; every text of a row is escaped (SPEC H1)."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from django.contrib.admin.utils import quote
+from django.db.models import Model
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.timezone import get_current_timezone
+
+from leaseq.models import Attempt, Hold, Job, Lease, ProviderRequest
+from leaseq.rules.money import plain
+
+NOTHING = "–"
+SECOND = timedelta(seconds=1)
+UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+ID_TAIL = 12
+DOCUMENT_LENGTH_MAX = 20_000
+# Their names hold a whole id, which no list has room for.
+LONG_NAMED = frozenset({Attempt, Hold, Job, Lease, ProviderRequest})
+
+
+def span(length: timedelta) -> str:
+    """Say how long something takes: `24 s`, `1 min 30 s`, `2 h 5 min`; never negative."""
+    if length < SECOND:
+        return "0 s" if length <= timedelta(0) else "< 1 s"
+    left = int(length.total_seconds())
+    parts = []
+    for unit, seconds in UNITS:
+        if left >= seconds:
+            parts.append(f"{left // seconds} {unit}")
+            left %= seconds
+    return " ".join(parts[:2])
+
+
+def exact(at: datetime) -> str:
+    """Write an instant as the authority keeps it, to the microsecond and in UTC."""
+    return at.astimezone(UTC).isoformat(sep=" ")
+
+
+def instant(at: datetime | None) -> str:
+    """Show an instant to the second in the site's time zone; the exact one on hover."""
+    if at is None:
+        return NOTHING
+    local = at.astimezone(get_current_timezone())
+    return format_html(
+        '<time class="leaseq-cell" datetime="{}" title="{}">{}</time>',
+        at.isoformat(),
+        exact(at),
+        f"{local:%Y-%m-%d %H:%M:%S}",
+    )
+
+
+def time_left(until: datetime, *, now: datetime) -> SafeString:
+    """Show the time that is left, or since when it is over; the exact end on hover."""
+    said = span(until - now) if until > now else f"ran out {span(now - until)} ago"
+    return format_html('<span class="leaseq-cell" title="{}">{}</span>', exact(until), said)
+
+
+def money(amount: Decimal | None, currency: str) -> str:
+    """Show money exactly, with its currency and no zeros that say nothing."""
+    if amount is None:
+        return NOTHING
+    return format_html('<span class="leaseq-number">{} {}</span>', plain(amount), currency)
+
+
+def number(quantity: Decimal) -> str:
+    """Write a quantity exactly, without zeros behind the point that say nothing."""
+    text = f"{quantity:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def words(word: str | None) -> str:
+    """Write a word of the vocabulary for people."""
+    return NOTHING if word is None else str(word).replace("_", " ")
+
+
+def tail(key: UUID) -> str:
+    """Return the end of an id: its beginning is its time, and alike for neighbours."""
+    return f"…{str(key)[-ID_TAIL:]}"
+
+
+def identity(key: UUID) -> SafeString:
+    """Show the end of an id; the whole of it on hover."""
+    return format_html('<span class="leaseq-id" title="{}">{}</span>', key, tail(key))
+
+
+def page_of(model: type[Model], key: object) -> str:
+    """Return the address of the page of one row."""
+    name = f"admin:{model._meta.app_label}_{model._meta.model_name}_change"
+    return reverse(name, args=[quote(key)])
+
+
+def list_of(model: type[Model], **filters: object) -> str:
+    """Return the address of a list, filtered by foreign keys of its rows."""
+    name = f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist"
+    return reverse(name, query={f"{field}__exact": str(value) for field, value in filters.items()})
+
+
+def link(url: str, text: str, *, title: str = "") -> SafeString:
+    """Show a text that leads to a page."""
+    return format_html('<a class="leaseq-cell" href="{}" title="{}">{}</a>', url, title, text)
+
+
+def row_link(model: type[Model], key: Any, text: str) -> SafeString:
+    """Show the name of a row, leading to its page."""
+    return link(page_of(model, key), text, title=str(key))
+
+
+def document(value: object) -> str:
+    """Show JSON, indented and at most as long as a page can carry."""
+    if value is None:
+        return NOTHING
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    if len(text) > DOCUMENT_LENGTH_MAX:
+        hidden = len(text) - DOCUMENT_LENGTH_MAX
+        text = f"{text[:DOCUMENT_LENGTH_MAX]}\n… and {hidden} characters more"
+    return format_html('<pre class="leaseq-document">{}</pre>', text)
