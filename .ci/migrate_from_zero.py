@@ -20,7 +20,6 @@ from project.demo.postgres import EmbeddedPostgres
 ROOT = Path(__file__).resolve().parents[1]
 COMMANDS = (
     ["migrate", "--verbosity", "0"],
-    ["migrate", "--check"],
     ["makemigrations", "--check", "--dry-run"],
     ["check"],
 )

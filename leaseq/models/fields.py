@@ -1,7 +1,7 @@
 """Field types that say what SPEC demands: exact money, closed lists, the authority's alias."""
 
 from enum import StrEnum
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from django.db import models
 
@@ -53,7 +53,7 @@ class AuthorityManager(models.Manager[M]):
 class Record(models.Model):
     """The base of every table of leaseq."""
 
-    objects: AuthorityManager[Self] = AuthorityManager()
+    objects: ClassVar[AuthorityManager[Self]] = AuthorityManager()
 
     class Meta:
         abstract = True

@@ -108,6 +108,9 @@ class OpenAICompatible:
                 raise self._cannot_carry(request, f"sets {key!r}, which this adapter sets itself")
             if key in NOT_CARRIED:
                 raise self._cannot_carry(request, f"sets {key!r}; only one text can come back")
+        if not request.payload.get("messages"):
+            # A server takes an empty list for a licence to invent until its context is full.
+            raise self._cannot_carry(request, "has no messages")
         sent = {
             **request.payload,
             "model": request.model,

@@ -181,6 +181,17 @@ CONDUCT = (
         "import time\ntime.sleep(1)\n",
         (2,),
     ),
+    Sample(
+        "a test waits for signals",
+        "tests/x/test_a.py",
+        "from time import sleep\nwhile True:\n    sleep(1)\n",
+        (3,),
+    ),
+    Sample(
+        "a test waits for signals",
+        "tests/x/test_a.py",
+        "import time\nwhile time.monotonic() < deadline:\n    time.sleep(0.05)\n",
+    ),
     Sample("a test waits for signals", "project/demo/a.py", "import time\ntime.sleep(1)\n"),
     Sample(
         "nothing is left for later",

@@ -71,6 +71,20 @@ def test_every_rule_has_a_sample_that_breaks_it(rule: str) -> None:
     assert any(sample.rule == rule and sample.lines for sample in SAMPLES)
 
 
+@pytest.mark.parametrize("edge", conduct_rules.PROCESS_EDGES)
+def test_an_edge_is_listed_only_while_it_needs_to_be(edge: str) -> None:
+    text = (ROOT / edge).read_text(encoding="utf-8")
+    assert list(conduct_rules.broad_catches(Source(edge, text)))
+
+
+@pytest.mark.parametrize(
+    "place",
+    [*conduct_rules.ONE_DOOR, *shape_rules.PROMISING_ROOMS, *shape_rules.MAY_IMPORT_LATE],
+)
+def test_a_place_that_a_rule_names_exists(place: str) -> None:
+    assert (ROOT / place).exists()
+
+
 def test_every_file_of_the_project_is_looked_at(sources: list[Source]) -> None:
     looked_at = {source.path for source in sources}
     assert {"manage.py", "README.md", "pyproject.toml", ".ci/run"} <= looked_at

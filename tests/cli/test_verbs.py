@@ -122,7 +122,7 @@ def test_a_job_as_json_has_the_whole_story(terminal: Terminal, begun: Claimed) -
     assert told["spent"]["attempts"] == [1, 3]
 
 
-@pytest.mark.parametrize("key", ["0000", "%", "no-such-job", "x"])
+@pytest.mark.parametrize("key", ["000000000000", "%", "no-such-job", "x"])
 def test_a_job_that_is_not_there_is_status_1(terminal: Terminal, job: Job, key: str) -> None:
     assert terminal.run("job", key) == 1
     assert "No job's id is" in terminal.shown

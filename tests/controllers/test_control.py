@@ -1,5 +1,9 @@
 """A tick names a pass, and the one Celery task runs it (SPEC G1)."""
 
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -7,10 +11,13 @@ import pytest
 from leaseq import tasks
 from leaseq.controllers.base import PassLimits, PassSummary
 from leaseq.errors import Misconfigured
-from leaseq.models import ControlPass
-from leaseq.services.workers import Registered
+from leaseq.models import ControlPass, WorkerNode
+from leaseq.services import workers
+from leaseq.services.workers import Registered, SlotFacts, WorkerFacts
+from leaseq.vocabulary import WorkerState
 from leaseq.worker import beat, bell, control
 from leaseq.worker.control import ControlPlanePass
+from leaseq.worker.presence import ProcessIdentity, own_identity, start_ticks_of
 
 
 @pytest.mark.parametrize("name", sorted(control.PASSES))
@@ -110,3 +117,38 @@ def test_the_task_goes_to_the_control_queue_also_when_sent_by_hand(
     tasks.run_pass.delay(name="settle")
     assert sent["name"] == beat.PASS_TASK
     assert sent["queue"] == "leaseq-control"
+
+
+def register(process: ProcessIdentity) -> Registered:
+    facts = WorkerFacts(
+        name="gpu1@this",
+        node=process.node,
+        boot_id=process.boot_id,
+        pid=process.pid,
+        start_ticks=process.start_ticks,
+        queues=["gpu"],
+        pool="prefork",
+    )
+    return workers.register(facts, slots=[SlotFacts(unit="one")])
+
+
+@pytest.mark.django_db
+def test_the_sweep_of_this_machine_finds_a_killed_worker_and_spares_a_living_one(
+    ahead: Callable[[timedelta], None],
+) -> None:
+    me = own_identity()
+    living = register(me)
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    ticks = start_ticks_of(child.pid)
+    assert ticks is not None
+    killed = register(ProcessIdentity(me.node, me.boot_id, child.pid, ticks))
+    child.kill()
+    child.communicate(timeout=60)
+
+    ahead(timedelta(seconds=3))
+    assert control.run("expire").counts == {"death_not_proved": 1, "worker_dead": 1}
+    states = dict(WorkerNode.objects.values_list("pk", "state"))
+    assert states == {
+        living.worker_id: WorkerState.LIVE,
+        killed.worker_id: WorkerState.DEAD,
+    }

@@ -201,6 +201,7 @@ def nested(depth: int) -> dict[str, Any]:
         pytest.param({"stream": False}, id="stream"),
         pytest.param({"stream_options": {}}, id="stream_options"),
         pytest.param({"n": 2}, id="several_answers"),
+        pytest.param({"messages": []}, id="no_messages"),
         pytest.param({"tools": []}, id="tools"),
         pytest.param({"temperature": float("nan")}, id="nan"),
         pytest.param({"messages": {1, 2}}, id="not_json"),

@@ -6,7 +6,8 @@ from django.db import connection
 
 from leaseq.queries.invariants import Scope
 from leaseq.queries.verify import INVARIANTS, Checked, check
-from tests.verify.corruptions import CORRUPTIONS, Corruption
+from tests.verify.corruptions import CORRUPTIONS
+from tests.verify.planting import Corruption
 from tests.verify.world import World
 
 pytestmark = pytest.mark.django_db
