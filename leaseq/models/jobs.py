@@ -226,9 +226,7 @@ class JobEvent(Record):
     kind = models.CharField(max_length=50)
     from_state = word_field(JobState, null=True)
     to_state = word_field(JobState)
-    attempt = models.ForeignKey(
-        Attempt, on_delete=models.PROTECT, null=True, related_name="events"
-    )
+    attempt = models.ForeignKey(Attempt, on_delete=models.PROTECT, null=True, related_name="events")
     lease = models.ForeignKey(
         "leaseq.Lease", on_delete=models.PROTECT, null=True, related_name="events"
     )

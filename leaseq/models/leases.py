@@ -97,9 +97,7 @@ class Lease(Record):
     id = models.UUIDField(primary_key=True)
     resource_type = word_field(ResourceType)
     slot = models.ForeignKey(Slot, on_delete=models.PROTECT, null=True, related_name="leases")
-    pool = models.ForeignKey(
-        PermitPool, on_delete=models.PROTECT, null=True, related_name="leases"
-    )
+    pool = models.ForeignKey(PermitPool, on_delete=models.PROTECT, null=True, related_name="leases")
     job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="leases")
     attempt = models.ForeignKey(Attempt, on_delete=models.PROTECT, related_name="leases")
     worker = models.ForeignKey(
@@ -154,10 +152,7 @@ class Lease(Record):
             models.CheckConstraint(
                 condition=(
                     Q(status="active", ended_at__isnull=True, end_reason__isnull=True)
-                    | (
-                        ~Q(status="active")
-                        & Q(ended_at__isnull=False, end_reason__isnull=False)
-                    )
+                    | (~Q(status="active") & Q(ended_at__isnull=False, end_reason__isnull=False))
                 ),
                 name="a_lease_has_an_end_and_a_reason_only_when_ended",
             ),

@@ -66,10 +66,7 @@ class Hold(Record):
             models.CheckConstraint(
                 condition=(
                     Q(state="held", closed_at__isnull=True, reason__isnull=True)
-                    | (
-                        ~Q(state="held")
-                        & Q(held=0, closed_at__isnull=False, reason__isnull=False)
-                    )
+                    | (~Q(state="held") & Q(held=0, closed_at__isnull=False, reason__isnull=False))
                 ),
                 name="a_closed_hold_holds_nothing_and_says_why",
             ),

@@ -3,11 +3,11 @@
 import atexit
 import logging
 import os
+from typing import Any
 from uuid import UUID
 
 from celery import bootsteps
 from celery.signals import worker_shutdown
-from celery.worker import WorkController
 from django.db import Error as DatabaseError
 
 from leaseq.conf import settings
@@ -36,12 +36,12 @@ class LeaseBootstep(bootsteps.StartStopStep):
 
     requires = ("celery.worker.components:Pool",)
 
-    def __init__(self, worker: WorkController, **kwargs: object) -> None:
+    def __init__(self, worker: Any, **kwargs: object) -> None:
         super().__init__(worker, **kwargs)
         self._heartbeat: Heartbeat | None = None
         self._stopper: Stopper | None = None
 
-    def start(self, worker: WorkController) -> None:
+    def start(self, worker: Any) -> None:
         """Register this incarnation before the consumer starts, then beat.
 
         Raises Misconfigured for a pool that cannot hold leases, Unavailable where the database
@@ -77,7 +77,7 @@ class LeaseBootstep(bootsteps.StartStopStep):
         atexit.register(self._farewell)
 
     def _register(
-        self, worker: WorkController, queues: list[str], pool: str, offered: list[SlotFacts]
+        self, worker: Any, queues: list[str], pool: str, offered: list[SlotFacts]
     ) -> UUID:
         own = own_identity()
         facts = WorkerFacts(
@@ -104,7 +104,7 @@ class LeaseBootstep(bootsteps.StartStopStep):
             self._stopper = Stopper(board, grace_of=self._heartbeat.stop_grace_of)
             self._stopper.start()
 
-    def stop(self, worker: WorkController) -> None:
+    def stop(self, worker: Any) -> None:
         """Claim nothing more; the heartbeat goes on until the pool has finished its tasks."""
         if self._heartbeat is None:
             return
@@ -115,7 +115,7 @@ class LeaseBootstep(bootsteps.StartStopStep):
         finally:
             connection().close()
 
-    def terminate(self, worker: WorkController) -> None:
+    def terminate(self, worker: Any) -> None:
         """A cold shutdown: the pool's processes are killed next, `_farewell` reports them."""
         self.stop(worker)
 
@@ -141,7 +141,7 @@ class LeaseBootstep(bootsteps.StartStopStep):
             connection().close()
 
 
-def _pool_kind(worker: WorkController) -> str:
+def _pool_kind(worker: Any) -> str:
     module = worker.pool_cls.__module__
     if module in POOLS:
         return POOLS[module]
@@ -172,6 +172,4 @@ def bury_predecessors(facts: WorkerFacts, offered: list[SlotFacts]) -> None:
         if gone:
             workers.declare_dead(old.pk)
             for attempt_id in workers.unclosed_attempts(old.pk):
-                attempts.lose_of_worker(
-                    attempt_id, worker_id=old.pk, cause=EndReason.WORKER_LOST
-                )
+                attempts.lose_of_worker(attempt_id, worker_id=old.pk, cause=EndReason.WORKER_LOST)

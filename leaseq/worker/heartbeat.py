@@ -104,16 +104,14 @@ class Heartbeat(threading.Thread):
                 self._followed[proof] = _Followed(held, plan)
 
     def _bury_the_dead(self) -> None:
-        """A pool process that is gone cannot write any more: its attempt ends now (case B1)."""
+        """End the attempts of pool processes that are gone and cannot write any more (case B1)."""
         if not self._watches_processes:
             return
         for proof, followed in list(self._followed.items()):
             held = followed.held
             if not self._is_gone(held):
                 continue
-            log.warning(
-                "leaseq: pool process %s died with attempt %s", held.pid, proof.attempt_id
-            )
+            log.warning("leaseq: pool process %s died with attempt %s", held.pid, proof.attempt_id)
             attempts.lose_of_worker(
                 proof.attempt_id, worker_id=self.worker_id, cause=EndReason.WORKER_LOST
             )

@@ -42,7 +42,7 @@ PAUSE_SECONDS = 0.2
 T = TypeVar("T")
 
 
-class RetryAsked(LeaseqError):
+class RetryAsked(LeaseqError):  # noqa: N818 - the tree's own form: what happened, as a name
     """The task asked to be tried again: its attempt ends, and the next one waits its turn."""
 
 
@@ -76,9 +76,7 @@ def _deliver(task: Runnable, attempt_id: UUID, *, seat: Seat, index: int) -> Any
     connection().close_if_unusable_or_obsolete()
     asked_at = boot_seconds()
     try:
-        claimed = attempts.claim(
-            attempt_id, worker_id=seat.worker_id, slot_id=seat.slot_ids[index]
-        )
+        claimed = attempts.claim(attempt_id, worker_id=seat.worker_id, slot_id=seat.slot_ids[index])
     except TransitionRefused as refused:
         log.info("leaseq: message dropped: %s", refused)
         raise Ignore from refused

@@ -61,9 +61,7 @@ def write(seat: Seat) -> None:
     path = _seat_path()
     draft = path.with_suffix(".draft")
     draft.write_text(
-        json.dumps(
-            {"worker_id": str(seat.worker_id), "slot_ids": seat.slot_ids, "pool": seat.pool}
-        )
+        json.dumps({"worker_id": str(seat.worker_id), "slot_ids": seat.slot_ids, "pool": seat.pool})
     )
     draft.replace(path)
 

@@ -29,8 +29,7 @@ def find_devices() -> list[str]:
         return []
     try:
         handles = [
-            pynvml.nvmlDeviceGetHandleByIndex(index)
-            for index in range(pynvml.nvmlDeviceGetCount())
+            pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())
         ]
         return [str(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
     finally:

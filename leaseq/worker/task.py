@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, overload
 from uuid import UUID
 
 from celery import Task, current_app, shared_task
@@ -35,7 +35,7 @@ class Options:
     not_before: datetime | None = None
 
 
-class LeasedTask(Task):
+class LeasedTask(Task[Any, Any]):
     """A Celery task whose calls are jobs: admitted, leased, fenced and settled (SPEC D1)."""
 
     abstract = True
@@ -50,11 +50,12 @@ class LeasedTask(Task):
             return self.run(*args, **kwargs)
         return runner.deliver(self, UUID(self.request.id))
 
-    def delay(self, *args: Any, **kwargs: Any) -> Admitted:
+    # What comes back is a job, not the result of a message.
+    def delay(self, *args: Any, **kwargs: Any) -> Admitted:  # type: ignore[override]
         """Admit a job with these arguments; raises AdmissionRefused."""
         return self.admit(args, kwargs)
 
-    def apply_async(
+    def apply_async(  # type: ignore[override]
         self,
         args: Sequence[Any] | None = None,
         kwargs: Mapping[str, Any] | None = None,
@@ -74,12 +75,10 @@ class LeasedTask(Task):
         return self.admit(args or (), kwargs or {}, **options)
 
     def using(self, **options: Any) -> "BoundTask":
-        """Return this task with other options: account, policy, priority, cost_ceiling, …"""
+        """Return this task with other options: account, policy, priority or cost_ceiling."""
         return BoundTask(self, _replaced(self.options, options))
 
-    def admit(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], **options: Any
-    ) -> Admitted:
+    def admit(self, args: Sequence[Any], kwargs: Mapping[str, Any], **options: Any) -> Admitted:
         """Admit a job of this task; raises AdmissionRefused or Misconfigured."""
         return self.admit_with(_replaced(self.options, options), args, kwargs)
 
@@ -101,7 +100,7 @@ class LeasedTask(Task):
             )
         request = AdmissionRequest(
             task=self.name,
-            queue=chosen.queue or self.queue or defaults.default_queue,
+            queue=chosen.queue or defaults.default_queue,
             account=account,
             policy=chosen.policy or defaults.default_policy,
             provider=self.provider,
@@ -161,8 +160,26 @@ def _replaced(base: Options, options: Mapping[str, Any]) -> Options:
     return replace(base, **options)
 
 
+@overload
+def leased_task(function: Callable[..., Any], /) -> LeasedTask: ...
+
+
+@overload
+def leased_task(
+    *,
+    provider: str = ...,
+    takes_lease: bool = ...,
+    account: str | None = ...,
+    policy: str | None = ...,
+    queue: str | None = ...,
+    cost_ceiling: Decimal | int | str | None = ...,
+    **celery_options: Any,
+) -> Callable[[Callable[..., Any]], LeasedTask]: ...
+
+
 def leased_task(
     function: Callable[..., Any] | None = None,
+    /,
     *,
     provider: str = runner.LOCAL,
     takes_lease: bool = False,
@@ -184,14 +201,12 @@ def leased_task(
                 f"leased_task sets {name} itself; a message is acknowledged early and the lease "
                 "is the liveness. Use takes_lease=True for a handle"
             )
-    if takes_lease and inspect.isclass(function):
-        raise Misconfigured("leased_task decorates a function")
-    declared = shared_task(
+    options = Options(account=account, policy=policy, queue=queue, cost_ceiling=cost_ceiling)
+    declared: Any = shared_task(
         base=LeasedTask,
         provider=provider,
         takes_lease=takes_lease,
-        queue=queue,
-        options=Options(account=account, policy=policy, queue=queue, cost_ceiling=cost_ceiling),
+        options=options,
         **celery_options,
     )
     return declared if function is None else declared(function)

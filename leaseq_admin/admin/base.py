@@ -268,9 +268,7 @@ class ConfigurationPage(Page):
             ]
         return super().formfield_for_dbfield(db_field, request, **kwargs)
 
-    def save_model(
-        self, request: HttpRequest, obj: models.Model, form: Any, change: Any
-    ) -> None:
+    def save_model(self, request: HttpRequest, obj: models.Model, form: Any, change: Any) -> None:
         using = self.get_queryset(request).db
         if change:
             obj.save(using=using, update_fields=form.changed_data)

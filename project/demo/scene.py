@@ -63,9 +63,7 @@ def set_up() -> Login:
         "retry_base": timedelta(milliseconds=100),
         "retry_cap": timedelta(seconds=1),
     }
-    ServingPolicy.objects.create(
-        name="interactive", queue_age_max=timedelta(minutes=30), **common
-    )
+    ServingPolicy.objects.create(name="interactive", queue_age_max=timedelta(minutes=30), **common)
     ServingPolicy.objects.create(name="batch", **common)
     PermitPool.objects.create(kind=PoolKind.ACCOUNT, key="acme", limit=4)
     PermitPool.objects.create(kind=PoolKind.POLICY, key="batch", limit=3)

@@ -60,14 +60,14 @@ def test_the_project_passes_every_check_of_the_database_once_its_rows_are_instal
 
 
 def test_every_check_is_connected_and_those_of_the_database_wait_to_be_asked() -> None:
-    from_database = {
+    from_database: set[Any] = {
         checks.check_beat_rows,
         checks.check_control_plane,
         checks.check_policies,
     }
     registered = registry.registered_checks
-    ours = {one for one in registered if checks.TAG in getattr(one, "tags", ())}
-    every = {getattr(checks, name) for name in dir(checks) if name.startswith("check_")}
+    ours: set[Any] = {one for one in registered if checks.TAG in getattr(one, "tags", ())}
+    every: set[Any] = {getattr(checks, name) for name in dir(checks) if name.startswith("check_")}
     assert ours == every
     assert {one for one in ours if Tags.database in getattr(one, "tags", ())} == from_database
 

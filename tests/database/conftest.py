@@ -74,5 +74,5 @@ def copy_of(table: str, *, where: str = "true", **changed: str) -> str:
     values = ", ".join(f"'{name}', {value}" for name, value in changed.items())
     return (
         f"INSERT INTO {table} SELECT (jsonb_populate_record(x, jsonb_build_object({values}))).* "
-        f"FROM (SELECT * FROM {table} WHERE {where} LIMIT 1) x"
+        f"FROM {table} x WHERE {where} LIMIT 1"
     )

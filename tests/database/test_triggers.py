@@ -161,13 +161,10 @@ IN_ANOTHER_STATE = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "statement"),
-    [pytest.param(*row, id=f"{row[0]} {number}") for number, row in enumerate(REFUSED)],
-)
-def test_a_trigger_refuses_by_its_sentence(world: Job, name: str, statement: str) -> None:
+def test_a_trigger_refuses_each_by_its_sentence(world: Job) -> None:
+    # One world for all: whatever a statement did is rolled back before the next.
     before = photograph()
-    assert sentence(statement) == name
+    assert [(sentence(statement), statement) for _, statement in REFUSED] == REFUSED
     assert photograph() == before
 
 
@@ -184,9 +181,7 @@ def test_a_completed_job_never_changes(begun: Claimed, state: str) -> None:
     assert sentence(moved) == "completed_and_cancelled_never_change"
 
 
-@pytest.mark.parametrize(
-    "change", ["state = 'failed'", "state = 'open', ended_at = NULL", "result = '2'"]
-)
+@pytest.mark.parametrize("change", ["state = 'failed'", "state = 'open'", "result = '2'"])
 def test_a_closed_attempt_never_changes(begun: Claimed, change: str) -> None:
     attempts.complete(begun.proof, result=1)
     assert sentence(f"UPDATE leaseq_attempt SET {change}") == "a_closed_attempt_never_changes"
@@ -235,40 +230,32 @@ ANOTHER = {
     "timestamp with time zone": "coalesce({0}, clock_timestamp()) + interval '1 s'",
     "character varying": "'another'",
 }
-COLUMN = (
-    "SELECT data_type FROM information_schema.columns WHERE table_name = %s AND column_name = %s"
-)
+TYPES = """
+SELECT column_name, data_type FROM information_schema.columns WHERE table_name = 'leaseq_lease'
+"""
 
 
-@pytest.mark.parametrize(
-    "column", [one.column for one in Lease._meta.concrete_fields if one.column not in RENEWED]
-)
-def test_a_renewal_moves_no_other_column(world: Job, column: str) -> None:
+def test_a_renewal_moves_no_other_column(world: Job) -> None:
     """SPEC L2, PROMISES L5: whatever else an UPDATE would move, PostgreSQL refuses it whole."""
+    columns = {one.column for one in Lease._meta.concrete_fields} - RENEWED
     with connection.cursor() as cursor:
-        cursor.execute(COLUMN, ["leaseq_lease", column])
-        row = cursor.fetchone()
-    assert row is not None
-    other = ANOTHER[row[0]].format(column)
-    before = photograph()
+        cursor.execute(TYPES)
+        types = dict(cursor.fetchall())
+
+    def refused(column: str) -> str:
+        other = ANOTHER[types[column]].format(column)
+        return sentence(f"UPDATE leaseq_lease SET {RENEW}, {column} = {other} {LIVE}")
 
     assert sentence(f"UPDATE leaseq_lease SET {RENEW} {LIVE}") == ""
-    refused = sentence(f"UPDATE leaseq_lease SET {RENEW}, {column} = {other} {LIVE}")
-
-    assert refused in {
-        "a_renewal_changes_only_expiry_version_and_count",
-        # What an ending alone sets is kept out by the table's own check.
-        *(
-            {"a_lease_has_an_end_and_a_reason_only_when_ended"}
-            & {
-                "a_lease_has_an_end_and_a_reason_only_when_ended"
-                for _ in [0]
-                if column in {"ended_at", "end_reason"}
-            }
-        ),
-        *({"an_ending_does_not_renew"} if column == "status" else set()),
+    purity = "a_renewal_changes_only_expiry_version_and_count"
+    # What an ending alone sets is kept out by its own sentences.
+    ending = {
+        "status": "an_ending_does_not_renew",
+        "ended_at": "a_lease_has_an_end_and_a_reason_only_when_ended",
+        "end_reason": "a_lease_has_an_end_and_a_reason_only_when_ended",
     }
-    assert photograph() == before
+    expected = {one: ending.get(one, purity) for one in columns}
+    assert {one: refused(one) for one in columns} == expected
 
 
 def test_every_move_of_a_job_is_judged_alike_by_the_rule_and_by_the_trigger(job: Job) -> None:
@@ -287,9 +274,8 @@ def test_every_move_of_a_job_is_judged_alike_by_the_rule_and_by_the_trigger(job:
     assert len(by_rule) == 31
 
 
-@pytest.mark.parametrize("state", list(JobState))
-def test_news_that_moves_nothing_may_come_in_any_state(job: Job, state: JobState) -> None:
-    assert _trigger_takes(job, state, state)
+def test_news_that_moves_nothing_may_come_in_any_state(job: Job) -> None:
+    assert all(_trigger_takes(job, state, state) for state in JobState)
 
 
 def _trigger_takes(job: Job, before: JobState, after: JobState) -> bool:
@@ -297,7 +283,7 @@ def _trigger_takes(job: Job, before: JobState, after: JobState) -> bool:
     plant = (
         "ALTER TABLE leaseq_jobevent DISABLE TRIGGER USER; "
         f"UPDATE leaseq_jobevent SET to_state = '{before}'; "
-        "ALTER TABLE leaseq_jobevent ENABLE TRIGGER USER; "
+        "SET CONSTRAINTS ALL IMMEDIATE; ALTER TABLE leaseq_jobevent ENABLE TRIGGER USER; "
     )
     onward = (
         "INSERT INTO leaseq_jobevent (job_id, version, kind, from_state, to_state, actor, reason, "

@@ -62,13 +62,13 @@ class Plant:
     def control(self, *, beat: bool = True) -> ChildProcess:
         """Start a worker on the control queue alone, with beat in it or without."""
         extra = ["--beat"] if beat else []
-        return self._celery("control", settings().control_queue, 1, *extra)
+        return self.celery("control", settings().control_queue, 1, *extra)
 
     def gpu(
         self, name: str = "gpu1", *, slots: int = 1, pool: str = "prefork", queue: str = "gpu"
     ) -> ChildProcess:
         """Start a worker with so many slots and return it once it is registered."""
-        child = self._celery(name, queue, slots, "--pool", pool)
+        child = self.celery(name, queue, slots, "--pool", pool)
         mine = WorkerNode.objects.filter(pid=child.pid, state=WorkerState.LIVE)
         child.wait_until_ready(mine.exists, within_s=WITHIN_S)
         return child
@@ -117,7 +117,8 @@ class Plant:
     def _fresh(self, job_id: UUID) -> Job:
         return Job.objects.get(pk=job_id)
 
-    def _celery(self, name: str, queue: str, slots: int, *extra: str) -> ChildProcess:
+    def celery(self, name: str, queue: str, slots: int, *extra: str) -> ChildProcess:
+        """Start a worker and return it at once."""
         child = ChildProcess(
             f"{name}-{len(self._running)}",
             [
@@ -137,9 +138,7 @@ class Plant:
 
 
 @pytest.fixture
-def plant(
-    transactional_db: None, postgres: EmbeddedPostgres, tmp_path: Path
-) -> Iterator[Plant]:
+def plant(transactional_db: None, postgres: EmbeddedPostgres, tmp_path: Path) -> Iterator[Plant]:
     """An account, a policy with a short ttl, and no worker yet."""
     Account.objects.create(name="acme", currency="EUR", limit=Decimal(100))
     ServingPolicy.objects.create(

@@ -55,7 +55,7 @@ def test_beat_runs_every_pass_and_settles(plant: Plant) -> None:
 def test_a_flushed_broker_loses_no_job(plant: Plant) -> None:
     plant.control()
     jobs = [plant.admit("journey.add", number, 1) for number in range(4)]
-    wait_for(lambda: ControlPass.objects.exists(), what="a first pass")
+    wait_for(ControlPass.objects.exists, what="a first pass")
     client = redis.Redis.from_url(plant.broker.url)
     client.flushall()
     plant.gpu(slots=2)
@@ -148,7 +148,7 @@ def test_a_busy_gpu_worker_never_starves_the_control_queue(plant: Plant) -> None
 def test_a_worker_says_what_is_wrong_when_the_database_is_away(plant: Plant) -> None:
     plant.environment["LEASEQ_DATABASE_URL"] = "postgres://leaseq@127.0.0.1:1/leaseq"
     began = time.monotonic()
-    worker = plant._celery("gpu1", "gpu", 1)  # noqa: SLF001 - it never becomes ready
+    worker = plant.celery("gpu1", "gpu", 1)
     wait_for(lambda: not worker.is_running, what="the worker's end")
     assert "see that PostgreSQL runs and that DATABASES points to it" in worker.log_path.read_text()
     assert worker.exit_status != 0

@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -85,7 +86,7 @@ def test_a_pool_process_does_not_outlive_its_killed_parent(plant: Plant) -> None
     job = plant.admit("journey.deaf", str(plant.folder))
     child = plant.started(1)
     os.kill(parent.pid, signal.SIGKILL)
-    wait_for(lambda: not os.path.exists(f"/proc/{child}"), within_s=5, what="the child's end")
+    wait_for(lambda: not Path(f"/proc/{child}").exists(), within_s=5, what="the child's end")
     plant.gpu("gpu2")
     plant.started(2)
     plant.let_go()
@@ -124,11 +125,12 @@ def test_a_deaf_task_is_killed_when_its_lease_is_lost(plant: Plant) -> None:
     job = plant.admit("journey.deaf", str(plant.folder))
     child = plant.started(1)
     lease = Lease.objects.get(job=job, slot__isnull=False)
+    assert lease.worker_id is not None
     assert attempts.lose_of_worker(
         lease.attempt_id, worker_id=lease.worker_id, cause=EndReason.REVOKED_BY_OPERATOR
     )
     bound = TTL.total_seconds() + 1 + 2
-    wait_for(lambda: not os.path.exists(f"/proc/{child}"), within_s=bound, what="the hard stop")
+    wait_for(lambda: not Path(f"/proc/{child}").exists(), within_s=bound, what="the hard stop")
     plant.started(2)
     plant.let_go()
     assert plant.ended(job).attempts.get(number=2).result == "attempt 2"
