@@ -48,6 +48,9 @@ def cancel_selected(
         said = f"Nothing was cancelled: select at most {ROWS_MAX} jobs at a time."
         page.message_user(request, said, messages.ERROR)
         return None
+    if not chosen:
+        page.message_user(request, "None of these jobs is there; nothing changed.", messages.ERROR)
+        return None
     if not confirmed or not form.is_valid():
         return _ask_why(page, request, chosen=chosen, form=form)
     actor = f"user:{request.user.get_username()}"[:ACTOR_LENGTH_MAX]
@@ -104,5 +107,5 @@ def _ask_why(
         ],
         "action_checkbox_name": ACTION_CHECKBOX_NAME,
     }
-    request.current_app = page.admin_site.name  # type: ignore[attr-defined]
+    request.current_app = page.admin_site.name
     return TemplateResponse(request, "admin/leaseq/job/cancel_selected.html", context)

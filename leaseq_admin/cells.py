@@ -90,7 +90,7 @@ def identity(key: UUID) -> SafeString:
     return format_html('<span class="leaseq-id" title="{}">{}</span>', key, tail(key))
 
 
-def page_of(model: type[Model], key: object) -> str:
+def page_of(model: type[Model], key: int | str | UUID) -> str:
     """Return the address of the page of one row."""
     name = f"admin:{model._meta.app_label}_{model._meta.model_name}_change"
     return reverse(name, args=[quote(key)])

@@ -83,8 +83,10 @@ def _event(event: JobEvent) -> list[str]:
 def _attempts(job: Job) -> Table:
     return _table(
         "Attempts",
-        ("attempt", "state", "reason", "possibly sent", "worker", "opened", "claimed")
-        + ("accepted", "started", "ended", "error"),
+        (
+            *("attempt", "state", "reason", "possibly sent", "worker", "opened", "claimed"),
+            *("accepted", "started", "ended", "error"),
+        ),
         Attempt.objects.filter(job=job)
         .select_related("worker")
         .defer("result", "progress")
@@ -110,8 +112,10 @@ def _attempts(job: Job) -> Table:
 def _leases(job: Job, *, now: datetime) -> Table:
     return _table(
         "Leases",
-        ("lease", "of", "attempt", "owner", "status", "reason", "time left", "renewals")
-        + ("fence", "granted", "ended"),
+        (
+            *("lease", "of", "attempt", "owner", "status", "reason", "time left", "renewals"),
+            *("fence", "granted", "ended"),
+        ),
         Lease.objects.filter(job=job)
         .select_related("attempt", "slot", "pool", "worker")
         .order_by("-created_at", "-pk"),
@@ -147,8 +151,10 @@ def left_of(lease: Lease, *, now: datetime) -> str:
 def _requests(job: Job) -> Table:
     return _table(
         "Provider requests",
-        ("request", "attempt", "provider", "model", "state", "provider's id", "prepared")
-        + ("accepted", "started", "ended", "detail"),
+        (
+            *("request", "attempt", "provider", "model", "state", "provider's id", "prepared"),
+            *("accepted", "started", "ended", "detail"),
+        ),
         ProviderRequest.objects.filter(attempt__job=job)
         .select_related("attempt")
         .order_by("-prepared_at"),
@@ -172,8 +178,10 @@ def _requests(job: Job) -> Table:
 def _holds(job: Job, *, currency: str) -> Table:
     return _table(
         "Holds",
-        ("hold", "state", "reason", "authorised", "held", "settled", "released")
-        + ("created", "expires", "closed"),
+        (
+            *("hold", "state", "reason", "authorised", "held", "settled", "released"),
+            *("created", "expires", "closed"),
+        ),
         Hold.objects.filter(job=job).order_by("-created_at"),
         row=lambda one: [
             _link(Hold, one.pk),
@@ -215,8 +223,10 @@ def _entries(job: Job) -> Table:
 def _usage(job: Job) -> Table:
     return _table(
         "Usage",
-        ("usage", "attempt", "provider", "model", "quantity", "unit", "unit price", "cost")
-        + ("settled by", "recorded"),
+        (
+            *("usage", "attempt", "provider", "model", "quantity", "unit", "unit price", "cost"),
+            *("settled by", "recorded"),
+        ),
         UsageRecord.objects.filter(attempt__job=job).select_related("attempt").order_by("-pk"),
         row=lambda one: [
             cells.row_link(UsageRecord, one.pk, str(one.pk)),

@@ -6,18 +6,17 @@ from rich.console import Console
 
 from leaseq.cli.status import did
 from leaseq.cli.tables import add_json, show_json
-from leaseq.controllers import expire, prune, publish, renew, schedule, settle
 from leaseq.controllers.base import ERRORS, PassLimits
+from leaseq.worker import control
 
 NAME = "pass"
 HELP = "run one pass of the control plane by hand; safe beside beat and at any time"
 EXAMPLE = "pass schedule\npass settle --seconds 60"
-PASSES = {one.NAME: one for one in (schedule, publish, renew, expire, settle, prune)}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what pass takes."""
-    parser.add_argument("pass_name", choices=sorted(PASSES), help="which pass to run")
+    parser.add_argument("pass_name", choices=sorted(control.PASSES), help="which pass to run")
     parser.add_argument(
         "--seconds",
         type=float,
@@ -37,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, console: Console) -> int:
     """Run it and say what it did; returns 1 where a row could not be handled."""
     limits = PassLimits(batch=options.batch, seconds=options.seconds)
-    done = PASSES[options.pass_name].run_once(limits)
+    done = control.run(options.pass_name, limits=limits)
     if options.json:
         show_json(console, done)
     else:

@@ -14,6 +14,13 @@ def connection() -> BaseDatabaseWrapper:
     return connections[settings().database]
 
 
+def drop_if_dead() -> None:
+    """Close a kept connection that no longer works, so that the next statement opens a new one."""
+    kept = connection()
+    if not kept.in_atomic_block:
+        kept.close_if_unusable_or_obsolete()
+
+
 def atomic() -> transaction.Atomic:
     """Open a transaction at the authority, or a savepoint inside the caller's."""
     return transaction.atomic(using=settings().database)

@@ -155,6 +155,8 @@ CREATE CONSTRAINT TRIGGER leaseq_attempt_at_commit AFTER UPDATE ON leaseq_attemp
   EXECUTE FUNCTION leaseq_attempt_at_commit();
 """
 
+# A bulk renewal writes every row of a page again in one transaction, so that more than half of
+# each page stays free: every renewal then finds room beside its row and touches no index.
 LEASE = """
 CREATE OR REPLACE FUNCTION leaseq_lease_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -203,7 +205,7 @@ BEGIN
 END $$;
 CREATE TRIGGER leaseq_lease_is_for_an_open_attempt BEFORE INSERT ON leaseq_lease
   FOR EACH ROW EXECUTE FUNCTION leaseq_lease_is_for_an_open_attempt();
-ALTER TABLE leaseq_lease SET (fillfactor = 60);
+ALTER TABLE leaseq_lease SET (fillfactor = 45);
 ALTER TABLE leaseq_attempt SET (fillfactor = 80);
 ALTER TABLE leaseq_job SET (fillfactor = 80);
 """

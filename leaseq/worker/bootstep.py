@@ -104,7 +104,7 @@ class LeaseBootstep(bootsteps.StartStopStep):
             self._stopper = Stopper(board, grace_of=self._heartbeat.stop_grace_of)
             self._stopper.start()
 
-    def stop(self, worker: Any) -> None:
+    def stop(self, worker: Any) -> None:  # noqa: ARG002 - Celery passes it
         """Claim nothing more; the heartbeat goes on until the pool has finished its tasks."""
         if self._heartbeat is None:
             return
@@ -116,7 +116,7 @@ class LeaseBootstep(bootsteps.StartStopStep):
             connection().close()
 
     def terminate(self, worker: Any) -> None:
-        """A cold shutdown: the pool's processes are killed next, `_farewell` reports them."""
+        """Do as `stop` does; what the pool's killed processes held is reported at the end."""
         self.stop(worker)
 
     def _farewell(self, **_signal: object) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from leaseq.controllers import expire, prune, publish, renew, schedule, settle
 from leaseq.controllers.base import PassLimits, PassSummary
+from leaseq.db.transactions import drop_if_dead
 from leaseq.errors import Misconfigured
 from leaseq.worker.presence import ProcessIdentity, is_dead, node_name
 
@@ -56,5 +57,7 @@ def run(name: str, *, limits: PassLimits | None = None) -> PassSummary:
             f"the control plane has no pass {name!r}; it has: {', '.join(PASSES)}. Correct the "
             "`name` in the beat row, or run `manage.py leaseq schedule --reset`"
         )
+    # A pool process that keeps its connection must not keep a dead one.
+    drop_if_dead()
     known = PASSES[name]
     return known.run_once(limits or known.limits)

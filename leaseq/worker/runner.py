@@ -13,7 +13,7 @@ from celery.exceptions import Ignore
 from django.db import InterfaceError, OperationalError
 
 from leaseq.conf import settings
-from leaseq.db.transactions import connection
+from leaseq.db.transactions import connection, drop_if_dead
 from leaseq.errors import (
     CancelAsked,
     LeaseqError,
@@ -73,7 +73,7 @@ def deliver(task: Runnable, attempt_id: UUID) -> Any:
 
 
 def _deliver(task: Runnable, attempt_id: UUID, *, seat: Seat, index: int) -> Any:
-    connection().close_if_unusable_or_obsolete()
+    drop_if_dead()
     asked_at = boot_seconds()
     try:
         claimed = attempts.claim(attempt_id, worker_id=seat.worker_id, slot_id=seat.slot_ids[index])
@@ -177,7 +177,7 @@ class _Run:
         return self._persist(row.exists)
 
     def _complete(self, result: Any) -> None:
-        connection().close_if_unusable_or_obsolete()
+        drop_if_dead()
         try:
             self._persist(lambda: attempts.complete(self._claimed.proof, result=result))
         except TransitionRefused as refused:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 from django import forms
@@ -14,7 +14,7 @@ from django.core.paginator import Paginator
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models, transaction
 from django.db.models.functions import Cast
-from django.http import HttpRequest, HttpResponseBase
+from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html_join
 
 from leaseq.models.fields import MoneyField
@@ -86,6 +86,17 @@ class TypedFilter(admin.SimpleListFilter):
         }
 
 
+class LightList(ChangeList):
+    """A list that leaves the long fields of its rows, which it does not show, in the database."""
+
+    def get_queryset(
+        self, request: HttpRequest, exclude_parameters: Any = None
+    ) -> models.QuerySet[Any]:
+        rows: models.QuerySet[Any] = super().get_queryset(request, exclude_parameters)
+        assert isinstance(self.model_admin, Page)
+        return rows.defer(*self.model_admin.unlisted)
+
+
 class Page(admin.ModelAdmin):  # type: ignore[type-arg]
     """A list and a page per row that can only be read.
 
@@ -95,16 +106,17 @@ class Page(admin.ModelAdmin):  # type: ignore[type-arg]
 
     list_per_page = ROWS_PER_PAGE
     list_max_show_all = ROWS_PER_PAGE
-    list_select_related: Sequence[str] = ()  # type: ignore[assignment]
+    list_select_related: ClassVar[tuple[str, ...]] = ()
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
-    sortable_by: Sequence[str] = ()  # type: ignore[assignment]
-    ordering: Sequence[str] = ("-pk",)  # type: ignore[assignment]
+    sortable_by = ()
+    ordering = ("-pk",)
     paginator = BoundedPaginator
     empty_value_display = cells.NOTHING
     view_on_site = False
 
     currency_path = "currency"
+    unlisted: Sequence[str] = ()
     searched_ids: Sequence[str] = ()
     searched_texts: Sequence[str] = ()
     lists: Sequence[tuple[str, type[models.Model], str]] = ()
@@ -126,6 +138,9 @@ class Page(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return LightList
 
     def get_list_display(self, request: HttpRequest) -> Any:
         return [self._listed.get(str(name), name) for name in self.list_display]
@@ -248,17 +263,15 @@ class ConfigurationPage(Page):
         object_id: str | None = None,
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponseBase:
+    ) -> HttpResponse:
         """Show or save the form in one transaction of the authority, which a form may lock in."""
         with transaction.atomic(using=self.get_queryset(request).db):
-            response: HttpResponseBase = super().changeform_view(
+            response: HttpResponse = super().changeform_view(
                 request, object_id, form_url, extra_context
             )
             return response
 
-    def formfield_for_dbfield(
-        self, db_field: models.Field[Any, Any], request: HttpRequest, **kwargs: Any
-    ) -> Any:
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         if isinstance(db_field, MoneyField):
             kwargs |= {"form_class": MoneyInput, "min_value": 0}
         elif isinstance(db_field, models.DurationField):

@@ -6,12 +6,12 @@ from decimal import Decimal
 
 import pytest
 
-from leaseq.cli import passes
 from leaseq.controllers.base import PassLimits, PassSummary
 from leaseq.models import Account, Job, PermitPool
 from leaseq.services import attempts, cancellation, holds
 from leaseq.services.attempts import Claimed
 from leaseq.services.workers import Registered
+from leaseq.worker import control
 from tests.cli.conftest import Terminal
 
 pytestmark = pytest.mark.django_db
@@ -176,7 +176,7 @@ def test_a_pass_is_run_by_hand_with_its_limits(
             asked.append(limits)
             return PassSummary(name="settle", counts={"settled": 2}, complete=False)
 
-    monkeypatch.setitem(passes.PASSES, "settle", Settle)
+    monkeypatch.setitem(control.PASSES, "settle", Settle)
     assert terminal.run("pass", "settle", "--seconds", "3", "--batch", "7") == 0
     assert asked == [PassLimits(batch=7, seconds=3.0)]
     assert terminal.shown.strip() == "settle: settled 2; left some for later"
@@ -190,7 +190,7 @@ def test_a_pass_with_errors_is_status_1(
         def run_once(limits: PassLimits) -> PassSummary:
             return PassSummary(name="settle", counts={"errors": limits.batch})
 
-    monkeypatch.setitem(passes.PASSES, "settle", Settle)
+    monkeypatch.setitem(control.PASSES, "settle", Settle)
     assert terminal.run("pass", "settle", "--json") == 1
     assert json.loads(terminal.shown)["counts"] == {"errors": 100}
 

@@ -1,11 +1,12 @@
+from collections.abc import Iterator
+
 import pytest
+import pytest_django
 
 from django.core.management import call_command
 from django.db import connection, connections
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.recorder import MigrationRecorder
-
-pytestmark = pytest.mark.django_db(transaction=True)
 
 EMPTY = "leaseq_empty"
 LEFT = """
@@ -17,18 +18,24 @@ UNION ALL SELECT 'sequence ' || sequencename FROM pg_sequences WHERE sequencenam
 
 
 @pytest.fixture
-def empty_database():
+def empty_database(
+    django_db_setup: None, django_db_blocker: pytest_django.DjangoDbBlocker
+) -> Iterator[str]:
     """A database of its own, so that nothing of the others' is migrated away."""
+    with django_db_blocker.unblock():
+        _administer(f"DROP DATABASE IF EXISTS {EMPTY}", f"CREATE DATABASE {EMPTY}")
+        connections.databases[EMPTY] = {**connection.settings_dict, "NAME": EMPTY}
+        yield EMPTY
+        connections[EMPTY].close()
+        del connections[EMPTY]
+        del connections.databases[EMPTY]
+        _administer(f"DROP DATABASE {EMPTY}")
+
+
+def _administer(*statements: str) -> None:
     with connection.cursor() as cursor:
-        cursor.execute(f"DROP DATABASE IF EXISTS {EMPTY}")
-        cursor.execute(f"CREATE DATABASE {EMPTY}")
-    connections.databases[EMPTY] = {**connection.settings_dict, "NAME": EMPTY}
-    yield EMPTY
-    connections[EMPTY].close()
-    del connections[EMPTY]
-    del connections.databases[EMPTY]
-    with connection.cursor() as cursor:
-        cursor.execute(f"DROP DATABASE {EMPTY}")
+        for statement in statements:
+            cursor.execute(statement)
 
 
 def left(database: str) -> list[str]:
@@ -54,6 +61,7 @@ def test_the_tables_come_from_nothing_go_to_nothing_and_come_again(empty_databas
     assert left(empty_database) == first
 
 
+@pytest.mark.django_db
 def test_the_models_ask_for_no_migration_that_is_not_written() -> None:
     call_command("makemigrations", "leaseq", check=True, dry_run=True, verbosity=0)
     executor = MigrationExecutor(connection)

@@ -40,10 +40,11 @@ def fail(message: str) -> None:
 
 @leased_task(takes_lease=True, queue="gpu", name="journey.hold")
 def hold(lease: Lease, folder: str) -> str:
-    """Say `started-N`, work until `go` appears, guarding at every step."""
+    """Say `started-N`, work until `go` appears, and stop once the lease is lost."""
     leave(f"{folder}/started-{lease.attempt_number}", str(os.getpid()))
     while not Path(f"{folder}/go").exists():
-        lease.guard()
+        if lease.lost:
+            lease.guard()
         time.sleep(TICK_S)
     return f"attempt {lease.attempt_number}"
 
