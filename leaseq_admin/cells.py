@@ -13,14 +13,16 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.timezone import get_current_timezone
 
-from leaseq.models import Attempt, Hold, Job, Lease, ProviderRequest
+from leaseq.models import Attempt, Hold, Job, Lease, ProviderRequest, WorkerNode
 from leaseq.rules.money import plain
+from leaseq.vocabulary import EndReason
 
 NOTHING = "–"
 SECOND = timedelta(seconds=1)
 UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 ID_TAIL = 12
 DOCUMENT_LENGTH_MAX = 20_000
+END_REASONS = frozenset(EndReason)
 # Their names hold a whole id, which no list has room for.
 LONG_NAMED = frozenset({Attempt, Hold, Job, Lease, ProviderRequest})
 
@@ -110,6 +112,28 @@ def link(url: str, text: str, *, title: str = "") -> SafeString:
 def row_link(model: type[Model], key: Any, text: str) -> SafeString:
     """Show the name of a row, leading to its page."""
     return link(page_of(model, key), text, title=str(key))
+
+
+def prose(text: str) -> str:
+    """Show a text of any length in a table, broken where it must be."""
+    return format_html('<span class="leaseq-prose">{}</span>', text) if text else NOTHING
+
+
+def reason(text: str) -> str:
+    """Show why: a word of the vocabulary in words, what a person wrote as it was written."""
+    return prose(words(text) if text in END_REASONS else text)
+
+
+def actor(text: str) -> str:
+    """Name who did it; a worker, which is named by its id, with a way to its page."""
+    kind, _, name = text.partition(":")
+    if kind != "worker":
+        return prose(text)
+    try:
+        key = UUID(name)
+    except ValueError:
+        return prose(text)
+    return row_link(WorkerNode, key, f"worker {tail(key)}")
 
 
 def document(value: object) -> str:

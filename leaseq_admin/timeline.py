@@ -56,7 +56,7 @@ def of(job: Job, *, now: datetime) -> list[Table]:
 def _events(job: Job) -> Table:
     return _table(
         "Timeline",
-        ("#", "at", "event", "from", "to", "attempt", "lease", "actor", "reason", "data"),
+        ("#", "at", "event", "state", "attempt", "lease", "actor", "reason", "data"),
         JobEvent.objects.filter(job=job).select_related("attempt").order_by("-version"),
         row=_event,
         empty="Nothing has happened yet.",
@@ -70,14 +70,20 @@ def _event(event: JobEvent) -> list[str]:
         cells.row_link(JobEvent, event.pk, str(event.version)),
         cells.instant(event.at),
         cells.words(event.kind),
-        cells.words(event.from_state),
-        cells.words(event.to_state),
+        _move(event),
         _attempt_link(event.attempt),
         _link(Lease, event.lease_id),
-        event.actor,
-        cells.words(event.reason or None),
-        data if len(data) <= DATA_LENGTH_MAX else f"{data[:DATA_LENGTH_MAX]} …",
+        cells.actor(event.actor),
+        cells.reason(event.reason),
+        cells.prose(_cut(data)),
     ]
+
+
+def _move(event: JobEvent) -> str:
+    after = cells.words(event.to_state)
+    if event.from_state in {None, event.to_state}:
+        return after
+    return f"{cells.words(event.from_state)} → {after}"
 
 
 def _attempts(job: Job) -> Table:
@@ -102,7 +108,7 @@ def _attempts(job: Job) -> Table:
             cells.instant(one.accepted_at),
             cells.instant(one.started_at),
             cells.instant(one.ended_at),
-            one.error[:DATA_LENGTH_MAX] or cells.NOTHING,
+            cells.prose(_cut(one.error)),
         ],
         empty="No attempt.",
         all_url=cells.list_of(Attempt, job__id=job.pk),
@@ -164,12 +170,12 @@ def _requests(job: Job) -> Table:
             one.provider,
             one.model,
             cells.words(one.state),
-            one.provider_request_id or cells.NOTHING,
+            cells.prose(one.provider_request_id or ""),
             cells.instant(one.prepared_at),
             cells.instant(one.accepted_at),
             cells.instant(one.started_at),
             cells.instant(one.ended_at),
-            one.detail,
+            cells.prose(one.detail),
         ],
         empty="No request was prepared for a provider.",
     )
@@ -212,8 +218,8 @@ def _entries(job: Job) -> Table:
             cells.words(one.source),
             cells.words(one.target),
             cells.money(one.amount, one.currency),
-            one.actor,
-            cells.words(one.reason),
+            cells.actor(one.actor),
+            cells.reason(one.reason),
         ],
         empty="No money was moved.",
         all_url=cells.list_of(LedgerEntry, job__id=job.pk),
@@ -234,7 +240,7 @@ def _usage(job: Job) -> Table:
             one.provider,
             one.model,
             cells.number(one.quantity),
-            cells.words(one.unit),
+            one.unit,
             cells.money(one.unit_price, one.currency),
             cells.money(one.cost, one.currency),
             _link(LedgerEntry, one.settled_by_id),
@@ -253,7 +259,7 @@ def _findings(job: Job) -> Table:
             cells.row_link(Finding, one.pk, str(one.pk)),
             cells.words(one.kind),
             cells.words(one.severity),
-            one.suggested_action,
+            cells.prose(one.suggested_action),
             cells.instant(one.opened_at),
             cells.instant(one.closed_at),
         ],
@@ -280,6 +286,10 @@ def _table(
         is_cut=len(found) > ROWS_MAX,
         all_url=all_url,
     )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= DATA_LENGTH_MAX else f"{text[:DATA_LENGTH_MAX]} …"
 
 
 def _attempt_link(attempt: Attempt | None) -> str:

@@ -21,6 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also judge ended leases by their policies; only right where no policy was changed",
     )
+    parser.add_argument(
+        "--brief", action="store_true", help="show only what is broken, and the verdict"
+    )
     add_limit(parser, default=LIMIT, what="rows that break an invariant, of each; all are counted")
     add_json(parser)
 
@@ -31,7 +34,9 @@ def run(options: argparse.Namespace, console: Console) -> int:
     if options.json:
         show_json(console, _as_json(found))
     else:
-        _show(console, found)
+        if not options.brief:
+            _show_all(console, found)
+        _show_verdict(console, found)
     return 0 if found.is_green else 1
 
 
@@ -52,7 +57,7 @@ def _as_json(found: Verified) -> dict[str, object]:
     }
 
 
-def _show(console: Console, found: Verified) -> None:
+def _show_all(console: Console, found: Verified) -> None:
     show_table(
         console,
         f"Invariants at {moment(found.at)}",
@@ -68,6 +73,9 @@ def _show(console: Console, found: Verified) -> None:
         ],
         empty="There are no invariants.",
     )
+
+
+def _show_verdict(console: Console, found: Verified) -> None:
     for one in found.checked:
         if one.violations:
             _show_broken(console, one)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from leaseq.conf import settings
@@ -126,7 +126,7 @@ def _claim_facts(
         worker_state=WorkerState(worker.state) if worker and owned else WorkerState.LIVE,
         slot_owned=owned,
         slot_lease=None if slot_lease is None else facts.of_lease(slot_lease),
-        bounds=facts.of_bounds(job, locked.attempt, job.policy),
+        bounds=facts.of_bounds(locked),
         ttl=job.policy.lease_ttl,
     )
 
@@ -243,17 +243,20 @@ def begin(proof: OwnerProof) -> None:
             accepted = Refused(reason=TransitionRefusal.CANCEL_ASKED)
         if isinstance(accepted, Refused):
             raise refuse(accepted, message="not begun", attempt_id=proof.attempt_id)
-        mark(act, "accepted", JobState.PROVIDER_ACCEPTED, accepted_at=act.story.now)
-        mark(act, "started", JobState.RUNNING, started_at=act.story.now)
+        mark(act, kind="accepted", to_state=JobState.PROVIDER_ACCEPTED, field="accepted_at")
+        mark(act, kind="started", to_state=JobState.RUNNING, field="started_at")
         act.story.save()
 
 
-def mark(act: Act, kind: str, to_state: JobState, **times: datetime) -> None:
+def mark(
+    act: Act, *, kind: str, to_state: JobState, field: Literal["accepted_at", "started_at"]
+) -> None:
     """Write a time of the attempt that is not yet set, and tell the story of it."""
     attempt = act.locked.attempt
-    unset = {f"{name}__isnull": True for name in times}
-    changed = Attempt.objects.filter(pk=attempt.pk, state=AttemptState.OPEN, **unset)
-    if changed.update(**times) != 1:
+    changed = Attempt.objects.filter(
+        **{"pk": attempt.pk, "state": AttemptState.OPEN, f"{field}__isnull": True}
+    ).update(**{field: act.story.now})
+    if changed != 1:
         raise LeaseqBug("a locked attempt changed under its lock", attempt_id=attempt.pk)
     act.story.tell(kind, to_state=to_state, attempt_id=attempt.pk)
 
@@ -315,7 +318,7 @@ def complete(proof: OwnerProof, *, result: object) -> JobState:
             raise refuse(verdict, message="not completed", attempt_id=proof.attempt_id)
         endings.close_attempt(
             act.locked,
-            act.story,
+            story=act.story,
             outcome=verdict.attempt_state,
             reason=verdict.reason,
             result=result,
@@ -346,7 +349,7 @@ def fail(
             raise refuse(allowed, message="not failed", attempt_id=proof.attempt_id)
         verdict = endings.lose(
             act.locked,
-            act.story,
+            story=act.story,
             cause=cause,
             holder_stopped=holder_stopped,
             error=storable(error, length_max=ERROR_LENGTH_MAX),
@@ -369,7 +372,7 @@ def lose_of_worker(attempt_id: UUID, *, worker_id: UUID, cause: EndReason) -> Lo
             return None
         now = clock.read()
         story = JobStory(locked.job, actor=f"worker:{worker_id}", now=now)
-        verdict = endings.lose(locked, story, cause=cause, holder_stopped=True)
+        verdict = endings.lose(locked, story=story, cause=cause, holder_stopped=True)
         if isinstance(verdict, Refused):
             return None
         story.save()

@@ -44,7 +44,9 @@ def ask(job_id: UUID, *, actor: str, reason: str) -> JobState:
             case rules.CancelNow():
                 story.change(cancel_asked_at=now)
                 story.tell("cancel_asked", attempt_id=locked.attempt.pk, reason=reason)
-                ended = endings.lose(locked, story, cause=EndReason.CANCELLED, holder_stopped=True)
+                ended = endings.lose(
+                    locked, story=story, cause=EndReason.CANCELLED, holder_stopped=True
+                )
                 if not isinstance(ended, Ended) or ended.job_state is not JobState.CANCELLED:
                     raise LeaseqBug("a waiting job could not be cancelled", job_id=job_id)
         story.save()

@@ -109,7 +109,7 @@ def record_accepted(intent: Intent, *, provider_request_id: str | None) -> None:
             accepted_at=act.story.now,
             provider_request_id=provider_request_id,
         )
-        mark(act, "accepted", JobState.PROVIDER_ACCEPTED, accepted_at=act.story.now)
+        mark(act, kind="accepted", to_state=JobState.PROVIDER_ACCEPTED, field="accepted_at")
         act.story.save()
 
 
@@ -121,7 +121,7 @@ def record_started(intent: Intent) -> None:
         if isinstance(verdict, Refused):
             raise refuse(verdict, message="start not recorded", request=intent.request_id)
         _hear(request, RequestState.RUNNING, started_at=act.story.now)
-        mark(act, "started", JobState.RUNNING, started_at=act.story.now)
+        mark(act, kind="started", to_state=JobState.RUNNING, field="started_at")
         act.story.save()
 
 

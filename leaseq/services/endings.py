@@ -66,8 +66,8 @@ def end_leases(locked: Locked, *, status: LeaseStatus, reason: EndReason, now: d
 
 def close_attempt(
     locked: Locked,
-    story: JobStory,
     *,
+    story: JobStory,
     outcome: AttemptState,
     reason: EndReason,
     result: object = None,
@@ -168,7 +168,7 @@ def open_next_attempt(story: JobStory, *, verdict: NextAttempt, closed: Attempt)
 
 
 def lose(
-    locked: Locked, story: JobStory, *, cause: EndReason, holder_stopped: bool, error: str = ""
+    locked: Locked, *, story: JobStory, cause: EndReason, holder_stopped: bool, error: str = ""
 ) -> LossVerdict | Refused:
     """End an attempt that has no result, as the rule says, and write it all (SPEC B7, B9)."""
     request = ProviderRequest.objects.filter(attempt=locked.attempt).first()
@@ -187,7 +187,7 @@ def lose(
     cancelled = verdict.attempt_outcome is AttemptState.CANCELLED
     close_attempt(
         locked,
-        story,
+        story=story,
         outcome=verdict.attempt_outcome,
         reason=EndReason.CANCELLED if cancelled else cause,
         error=error,
@@ -230,7 +230,7 @@ def _loss_facts(
         readmit_by_policy=policy.readmit_on_bound,
         renewals_left=policy.renewals_max - job.renewals_used - renewals_of(locked),
         on_bound=BoundHit(policy.on_bound),
-        bounds=facts.of_bounds(job, attempt, policy),
+        bounds=facts.of_bounds(locked),
         retry_delay=backoff.delay(
             max(1, job.attempts_counted),
             base=policy.retry_base,

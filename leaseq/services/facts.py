@@ -4,7 +4,7 @@ from datetime import datetime
 from uuid import UUID
 
 from leaseq.db.locks import Locked
-from leaseq.models import Attempt, Hold, Job, Lease, ServingPolicy
+from leaseq.models import Hold, Lease
 from leaseq.rules.attempts import AttemptFacts, HoldFacts
 from leaseq.rules.bounds import JobBounds
 from leaseq.rules.ownership import Fence, LeaseFacts
@@ -55,8 +55,9 @@ def of_hold(hold: Hold | None) -> HoldFacts | None:
     return HoldFacts(state=HoldState(hold.state), expires_at=hold.expires_at)
 
 
-def of_bounds(job: Job, attempt: Attempt, policy: ServingPolicy) -> JobBounds:
+def of_bounds(locked: Locked) -> JobBounds:
     """Return the clocks of a job and its attempt with the limits of its policy."""
+    job, attempt, policy = locked.job, locked.attempt, locked.job.policy
     return JobBounds(
         waiting_since=job.waiting_since,
         queue_time_used=job.queue_time_used,

@@ -260,7 +260,7 @@ def meet_expiry(job_id: UUID) -> str:
             case rules.ExpireHold(reason=reason):
                 story = JobStory(job, actor=ACTOR, now=now)
                 if isinstance(
-                    endings.lose(locked, story, cause=reason, holder_stopped=True), Refused
+                    endings.lose(locked, story=story, cause=reason, holder_stopped=True), Refused
                 ):
                     raise LeaseqBug("a job could not expire with its hold", job_id=job_id)
                 story.save()

@@ -279,7 +279,7 @@ def expire(job_id: UUID, *, actor: str) -> LossVerdict | None:
         story = JobStory(locked.job, actor=actor, now=now)
         verdict = endings.lose(
             locked,
-            story,
+            story=story,
             cause=_cause(locked, now=now),
             holder_stopped=_holder_is_over(locked),
         )
@@ -291,7 +291,7 @@ def expire(job_id: UUID, *, actor: str) -> LossVerdict | None:
 
 def _cause(locked: locks.Locked, *, now: datetime) -> EndReason:
     """Name why the lease ran out: a bound that stopped its renewal, or the owner's silence."""
-    limits = facts.of_bounds(locked.job, locked.attempt, locked.job.policy)
+    limits = facts.of_bounds(locked)
     due = bounds.hard_deadline(limits)
     if due is not None and due.at <= now:
         return due.reason
@@ -320,10 +320,10 @@ def resolve_unknown(job_id: UUID, *, actor: str) -> LossVerdict | None:
             return None
         story = JobStory(locked.job, actor=actor, now=now)
         cause = EndReason.HOLDER_STOPPED if stopped else EndReason.MONITORING_ENDED
-        verdict = endings.lose(locked, story, cause=cause, holder_stopped=stopped)
+        verdict = endings.lose(locked, story=story, cause=cause, holder_stopped=stopped)
         if isinstance(verdict, OutcomeUnknown) and over:
             verdict = endings.lose(
-                locked, story, cause=EndReason.MONITORING_ENDED, holder_stopped=stopped
+                locked, story=story, cause=EndReason.MONITORING_ENDED, holder_stopped=stopped
             )
         if isinstance(verdict, (TransitionRefusedVerdict, OutcomeUnknown)):
             return None

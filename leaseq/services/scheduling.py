@@ -183,7 +183,7 @@ def _reserve_facts(
         not_before=job.not_before,
         hold=facts.of_hold(hold),
         permits_free=free,
-        bounds=facts.of_bounds(job, locked.attempt, job.policy),
+        bounds=facts.of_bounds(locked),
         ttl=job.policy.lease_ttl,
     )
 
@@ -191,7 +191,9 @@ def _reserve_facts(
 def _end_at_bound(locked: locks.Locked, *, now: datetime) -> None:
     """End a job whose lifetime ran out while it waited, as its policy says (B7)."""
     story = JobStory(locked.job, actor=ACTOR, now=now)
-    verdict = endings.lose(locked, story, cause=EndReason.RESERVATION_EXPIRED, holder_stopped=True)
+    verdict = endings.lose(
+        locked, story=story, cause=EndReason.RESERVATION_EXPIRED, holder_stopped=True
+    )
     if isinstance(verdict, Refused):
         raise LeaseqBug("a job at its bound could not be ended", job_id=locked.job.pk)
     story.save()
@@ -275,13 +277,15 @@ def _expire_one(job_id: UUID) -> bool:
         verdict = decide_queue_expiry(
             now=now,
             job_state=JobState(job.state),
-            bounds=facts.of_bounds(job, locked.attempt, job.policy),
+            bounds=facts.of_bounds(locked),
             on_bound=BoundHit(job.policy.on_bound),
         )
         if isinstance(verdict, Refused):
             return False
         story = JobStory(job, actor="control:expire", now=now)
-        endings.close_attempt(locked, story, outcome=verdict.attempt_outcome, reason=verdict.reason)
+        endings.close_attempt(
+            locked, story=story, outcome=verdict.attempt_outcome, reason=verdict.reason
+        )
         endings.end_job(
             story,
             state=verdict.job_state,

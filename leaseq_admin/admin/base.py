@@ -116,6 +116,7 @@ class Page(admin.ModelAdmin):  # type: ignore[type-arg]
     view_on_site = False
 
     currency_path = "currency"
+    colours_booleans = False  # a red cross would say that it is bad to be no dead letter
     unlisted: Sequence[str] = ()
     searched_ids: Sequence[str] = ()
     searched_texts: Sequence[str] = ()
@@ -148,21 +149,23 @@ class Page(admin.ModelAdmin):  # type: ignore[type-arg]
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """Give the fieldsets, with a cell in place of each field that cannot be edited."""
         edited = set(self.edited_fields(request, obj))
-        return [
-            (
-                heading,
-                {
-                    **options,
-                    "fields": [
-                        name if name in edited else self._shown.get(str(name), name)
-                        for name in options["fields"]
-                        if obj is not None or name in edited
-                    ],
-                },
-            )
+
+        def shown(fields: Any) -> list[Any]:
+            # A row inside is a line of fields that stand side by side.
+            of = [
+                shown(one)
+                if isinstance(one, tuple)
+                else (one if one in edited else self._shown.get(one, one))
+                for one in fields
+                if obj is not None or isinstance(one, tuple) or one in edited
+            ]
+            return [one for one in of if one != []]
+
+        sets = [
+            (heading, {**options, "fields": shown(options["fields"])})
             for heading, options in self.fieldsets or ()
-            if obj is not None or edited.intersection(options["fields"])
         ]
+        return [(heading, options) for heading, options in sets if options["fields"]]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         edited = set(self.edited_fields(request, obj))
@@ -214,7 +217,8 @@ class Page(admin.ModelAdmin):  # type: ignore[type-arg]
             return show(obj)
 
         cell.__name__ = field.name
-        return admin.display(description=field.verbose_name)(cell)
+        heading = field.verbose_name.removesuffix(" at") if in_list else field.verbose_name
+        return admin.display(description=heading)(cell)
 
     def _show(self, field: Any, *, in_list: bool) -> Callable[[Any], str] | None:
         match field:
@@ -230,6 +234,8 @@ class Page(admin.ModelAdmin):  # type: ignore[type-arg]
                 return partial(_money, field=field, currency_path=self.currency_path)
             case models.DecimalField():
                 return lambda obj: cells.number(getattr(obj, field.name))
+            case models.BooleanField() if not self.colours_booleans:
+                return lambda obj: "yes" if getattr(obj, field.name) else "no"
             case models.JSONField():
                 return lambda obj: cells.document(getattr(obj, field.name))
             case _:
@@ -243,6 +249,7 @@ class ConfigurationPage(Page):
     does not put back what the services have written since.
     """
 
+    colours_booleans = True
     edited: Sequence[str] = ()
     fixed: Sequence[str] = ()
 

@@ -57,8 +57,8 @@ class JobPage(Page):
 
     currency_path = "account.currency"
     list_display = (
-        *("id", "task", "standing", "account", "queue", "policy", "priority"),
-        *("current_attempt_number", "submitted_at", "changed_at"),
+        *("id", "task", "standing", "submitted_at", "account", "queue", "policy"),
+        *("priority", "attempt"),
     )
     list_select_related = ("account", "policy")
     list_filter = ("state", "dead_letter", QueueFilter, AccountFilter, PolicyFilter, TaskFilter)
@@ -73,8 +73,9 @@ class JobPage(Page):
             "Job",
             {
                 "fields": (
-                    *("id", "task", "account", "policy", "queue", "provider", "priority"),
-                    *("idempotency_key", "cost_ceiling"),
+                    ("id", "task", "idempotency_key"),
+                    ("account", "cost_ceiling", "policy"),
+                    ("queue", "provider", "priority"),
                 )
             },
         ),
@@ -82,9 +83,11 @@ class JobPage(Page):
             "Where it stands",
             {
                 "fields": (
-                    *("state", "reason", "dead_letter", "current_attempt_number", "version"),
-                    *("submitted_at", "changed_at", "not_before", "first_reserved_at"),
-                    *("cancel_asked_at", "ended_at", "settle_at", "settled_at", "erased_at"),
+                    ("state", "reason", "dead_letter"),
+                    ("submitted_at", "first_reserved_at", "not_before"),
+                    ("current_attempt_number", "cancel_asked_at", "ended_at"),
+                    ("settle_at", "settled_at", "erased_at"),
+                    ("version", "changed_at"),
                 )
             },
         ),
@@ -92,8 +95,9 @@ class JobPage(Page):
             "What it used of its bounds",
             {
                 "fields": (
-                    *("waiting_since", "queue_deadline_at", "queue_time_used", "queue_age_max"),
-                    *("reserved_time_used", "renewals_used", "attempts_counted"),
+                    ("waiting_since", "queue_deadline_at", "attempts_counted"),
+                    ("queue_time_used", "queue_age_max", "renewals_used"),
+                    "reserved_time_used",
                 )
             },
         ),
@@ -109,6 +113,11 @@ class JobPage(Page):
         if job.cancel_asked_at is not None and job.ended_at is None:
             return f"{said}, cancel asked"
         return said
+
+    @admin.display(description="attempt")
+    def attempt(self, job: Job) -> int:
+        """Say which attempt is the current one."""
+        return job.current_attempt_number
 
     def has_operate_permission(self, request: HttpRequest) -> bool:
         """Say who may act on jobs: whoever may change them."""

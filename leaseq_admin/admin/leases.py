@@ -48,8 +48,8 @@ class LeasePage(Page):
     """Leases: who may use which slot or permit, and for how much longer."""
 
     list_display = (
-        *("id", "unit", "job", "owner", "status", "end_reason", "time_left", "renewals"),
-        *("fencing_token", "created_at"),
+        *("id", "unit", "job", "owner", "status", "time_left", "created_at"),
+        *("end_reason", "renewals"),
     )
     list_select_related = ("slot", "pool", "worker")
     list_filter = ("status", "resource_type")

@@ -45,7 +45,7 @@ class AccountPage(ConfigurationPage):
     """Accounts: a tenant's budget, what is held and settled of it, and what is left."""
 
     form = AccountForm
-    list_display = ("name", "currency", "limit", "held", "settled", "available", "is_open")
+    list_display = ("name", "limit", "held", "settled", "available", "is_open")
     ordering = ("name",)
     list_filter = ("is_open",)
     searched_ids = ("id",)

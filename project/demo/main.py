@@ -71,7 +71,7 @@ def _run(options: argparse.Namespace) -> int:
         print("Starting PostgreSQL, the broker and the model server …", flush=True)
         postgres = services.enter_context(EmbeddedPostgres())
         broker = services.enter_context(EmbeddedBroker())
-        model = services.enter_context(ModelServer())
+        model = services.enter_context(ModelServer(slots=3, context_tokens=3_072))
         environment = os.environ | {
             "DJANGO_SETTINGS_MODULE": "project.settings",
             "LEASEQ_DEBUG": "1",

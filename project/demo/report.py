@@ -63,7 +63,7 @@ def tables(gathered: dict[tuple[str, str], Row]) -> list[Table]:
     for row in gathered.values():
         for name in Row.__dataclass_fields__:
             setattr(total, name, getattr(total, name) + getattr(row, name))
-    work = _empty("What was done", "jobs", "completed", "attempts", "tokens in", "tokens out")
+    work = _empty("What was done (tokens in, out)", "jobs", "completed", "attempts", "in", "out")
     money = _empty("What it cost (EUR)", "authorised", "held", "settled", "released")
     for key, row in [*gathered.items(), (("all", ""), total)]:
         if row is total:

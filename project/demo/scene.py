@@ -97,5 +97,5 @@ def admit_prompts(count: int, *, max_tokens: int) -> Admissions:
         except api.AdmissionRefused as error:
             reason = AdmissionRefusal(error.reason)
             refused[reason] = refused.get(reason, 0) + 1
-            last = str(error)
+            last = error.message
     return Admissions(admitted, refused, last)

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from decimal import Decimal
 
 import pytest
-
 from django.db import IntegrityError, connection, transaction
+
 from leaseq.models import Epoch, Finding, Job, PermitPool
-from leaseq.services import attempts, dispatch, scheduling
+from leaseq.services import attempts, dispatch, scheduling, usage
 from leaseq.services.dispatch import Target
 from leaseq.services.workers import Registered
 from leaseq.vocabulary import PoolKind
@@ -27,7 +27,7 @@ def world(admit: Callable[..., Job], worker: Registered, prices: object) -> Job:
     dispatch.record_accepted(intent, provider_request_id="r1")
     dispatch.record_started(intent)
     act = attempts.owner_act(claimed.proof)
-    dispatch.usage.book(
+    usage.book(
         act.locked.attempt,
         job=act.locked.job,
         provider="private",

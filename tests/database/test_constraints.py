@@ -1,8 +1,8 @@
 """Each sentence that a table's own checks and unique indexes keep (SPEC 0, B3, F1, L1)."""
 
 import pytest
-
 from django.apps import apps
+
 from leaseq.models import Job
 from tests.database.conftest import copy_of, sentence
 
@@ -28,8 +28,10 @@ REFUSED: list[tuple[str, str, str]] = [
     (
         "hold_state_is_a_known_word",
         "hold",
-        "SET state = 'gone', held = 0, released = amount, "
-        "closed_at = created_at, reason = 'no_usage'",
+        (
+            "SET state = 'gone', held = 0, released = amount, "
+            "closed_at = created_at, reason = 'no_usage'"
+        ),
     ),
     ("one_open_hold_per_job", "hold", copy_of("leaseq_hold", id=NEW_ID)),
     ("hold_amounts_are_not_negative", "hold", "SET held = amount + 1, released = -1"),
@@ -228,8 +230,10 @@ REFUSED: list[tuple[str, str, str]] = [
     (
         "a_lease_ends_no_earlier_than_it_was_granted",
         "lease",
-        "SET status = 'released', end_reason = 'completed', ended_at = created_at - interval '1 s' "
-        f"WHERE {SLOT}",
+        (
+            "SET status = 'released', end_reason = 'completed', "
+            f"ended_at = created_at - interval '1 s' WHERE {SLOT}"
+        ),
     ),
     ("a_lease_expires_after_it_was_granted", "lease", "SET expires_at = created_at"),
     (

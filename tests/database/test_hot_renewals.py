@@ -1,8 +1,8 @@
 from collections.abc import Callable
 
 import pytest
-
 from django.db import connection
+
 from leaseq.models import Account, Job, Lease
 from leaseq.services import leases
 from leaseq.services.leases import Renewal

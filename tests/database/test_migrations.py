@@ -2,7 +2,6 @@ from collections.abc import Iterator
 
 import pytest
 import pytest_django
-
 from django.core.management import call_command
 from django.db import connection, connections
 from django.db.migrations.executor import MigrationExecutor

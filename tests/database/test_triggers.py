@@ -3,8 +3,8 @@
 import re
 
 import pytest
-
 from django.db import connection
+
 from leaseq.db import triggers
 from leaseq.models import Attempt, Job, Lease
 from leaseq.rules import transitions
@@ -78,8 +78,10 @@ REFUSED: list[tuple[str, str]] = [
     ),
     (
         "a_terminal_job_has_no_unclosed_attempt",
-        f"{event()}; UPDATE leaseq_job SET state = 'cancelled', version = version + 1, "
-        f"ended_at = clock_timestamp(), reason = 'cancelled' {RUNNING}",
+        (
+            f"{event()}; UPDATE leaseq_job SET state = 'cancelled', version = version + 1, "
+            f"ended_at = clock_timestamp(), reason = 'cancelled' {RUNNING}"
+        ),
     ),
     ("a_job_begins_admitted", re.sub(r"version \+ 1, 'test'", "1, 'test'", event())),
     ("events_of_a_job_follow_each_other_without_a_gap", event(step=2)),
@@ -121,18 +123,24 @@ REFUSED: list[tuple[str, str]] = [
     ),
     (
         "an_expired_lease_is_never_renewed",
-        "UPDATE leaseq_lease SET version = version + 1, renewal_count = renewal_count + 1, "
-        f"renewed_at = expires_at, expires_at = expires_at + interval '30 s' {LIVE}",
+        (
+            "UPDATE leaseq_lease SET version = version + 1, renewal_count = renewal_count + 1, "
+            f"renewed_at = expires_at, expires_at = expires_at + interval '30 s' {LIVE}"
+        ),
     ),
     (
         "an_ending_does_not_renew",
-        f"UPDATE leaseq_lease SET {END}, version = version + 1, "
-        f"expires_at = expires_at + interval '1 s' {LIVE}",
+        (
+            f"UPDATE leaseq_lease SET {END}, version = version + 1, "
+            f"expires_at = expires_at + interval '1 s' {LIVE}"
+        ),
     ),
     (
         "an_ended_lease_never_changes",
-        "UPDATE leaseq_lease SET status = 'active', ended_at = NULL, end_reason = NULL, "
-        "version = version + 1 WHERE status = 'transferred'",
+        (
+            "UPDATE leaseq_lease SET status = 'active', ended_at = NULL, end_reason = NULL, "
+            "version = version + 1 WHERE status = 'transferred'"
+        ),
     ),
     *(
         ("a_hold_is_never_extended_or_enlarged", f"UPDATE leaseq_hold SET {one}")
@@ -147,8 +155,10 @@ REFUSED: list[tuple[str, str]] = [
     *(
         (
             "no_hold_is_released_while_an_outcome_is_unknown",
-            f"UPDATE leaseq_hold SET state = '{state}', {RELEASE} "
-            f"WHERE job_id = (SELECT id FROM leaseq_job {RUNNING})",
+            (
+                f"UPDATE leaseq_hold SET state = '{state}', {RELEASE} "
+                f"WHERE job_id = (SELECT id FROM leaseq_job {RUNNING})"
+            ),
         )
         for state in ("released", "expired")
     ),
@@ -237,7 +247,7 @@ SELECT column_name, data_type FROM information_schema.columns WHERE table_name =
 
 def test_a_renewal_moves_no_other_column(world: Job) -> None:
     """SPEC L2, PROMISES L5: whatever else an UPDATE would move, PostgreSQL refuses it whole."""
-    columns = {one.column for one in Lease._meta.concrete_fields} - RENEWED
+    columns = {str(one.column) for one in Lease._meta.concrete_fields} - RENEWED
     with connection.cursor() as cursor:
         cursor.execute(TYPES)
         types = dict(cursor.fetchall())

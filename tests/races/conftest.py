@@ -7,8 +7,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import pytest
-
 from django.db import connection, connections
+
 from leaseq.db.transactions import atomic
 
 DEADLINE_SECONDS = 20

@@ -158,12 +158,10 @@ def test_a_refusal_inside_a_callers_block_harms_nothing_else_of_it(
     """The caller catches the refusal and goes on: its other admission is committed."""
 
     def refused() -> AdmissionRefusal:
-        try:
+        with pytest.raises(AdmissionRefused) as refusal:
             admit(replace(FREE, cost_ceiling=1000))
-        except AdmissionRefused as error:
-            assert isinstance(error.reason, AdmissionRefusal)
-            return error.reason
-        raise AssertionError
+        assert isinstance(refusal.value.reason, AdmissionRefusal)
+        return refusal.value.reason
 
     first.begin()
     admitted = first.do(lambda: admit(FREE))

@@ -3,8 +3,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
 
-from leaseq.db import locks
 from leaseq.errors import TransitionRefused
 from leaseq.models import Attempt, Job, JobEvent, Lease, PermitPool, ServingPolicy, Slot
 from leaseq.rules.renewal import Refused
@@ -41,7 +41,7 @@ def expires_in(claimed: Claimed, left: timedelta) -> None:
 
 def until_expired(claimed: Claimed) -> None:
     """Wait, in the database, until the authority's clock has passed the lease's expiry."""
-    with locks.connection().cursor() as cursor:
+    with connection.cursor() as cursor:
         cursor.execute(
             "SELECT pg_sleep_until(expires_at) FROM leaseq_lease WHERE id = %s",
             [claimed.proof.lease_id],

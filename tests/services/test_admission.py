@@ -320,7 +320,7 @@ def test_without_a_celery_app_nothing_is_admitted_and_the_mend_is_named(
     monkeypatch.setattr(ports, "_installed", [])
     before = photograph()
 
-    with pytest.raises(Misconfigured, match="wiring.install"):
+    with pytest.raises(Misconfigured, match=r"wiring\.install"):
         admission.admit(REQUEST, actor="user:test")
 
     assert photograph() == before

@@ -10,8 +10,6 @@ from leaseq.models import Account, Hold, Job, Lease, OutboxMessage, PermitPool, 
 from leaseq.services import leases, scheduling, workers
 from leaseq.services.workers import Registered
 from leaseq.vocabulary import (
-    AttemptState,
-    BoundHit,
     EndReason,
     HoldState,
     JobState,
@@ -323,66 +321,6 @@ def test_ten_jobs_are_reserved_in_a_known_number_of_statements(
     # Seventeen for the batch, and two for each job: its row and its events.
     with django_assert_num_queries(37):
         assert len(scheduling.reserve("gpu", limit=10).queued) == 10
-
-
-@pytest.mark.parametrize(
-    ("short_of", "ends"),
-    [
-        pytest.param(SECOND, False, id="just before"),
-        pytest.param(timedelta(0), True, id="at the deadline"),
-        pytest.param(-SECOND, True, id="after it"),
-    ],
-)
-def test_a_job_waits_until_its_queue_deadline_and_no_longer(
-    admit: Admit, policy: ServingPolicy, short_of: timedelta, ends: bool
-) -> None:
-    """Case E4, the second half: it waited too long, and is never dispatched."""
-    job = admit()
-    let_pass(policy.queue_age_max - short_of)
-
-    assert scheduling.expire_waiting(limit=10) == int(ends)
-
-    job.refresh_from_db()
-    attempt = job.attempts.get()
-    if not ends:
-        assert (job.state, attempt.state) == (JobState.ADMITTED, AttemptState.OPEN)
-        return
-    assert (job.state, job.reason, job.dead_letter) == (
-        JobState.EXPIRED,
-        EndReason.MAX_QUEUE_AGE,
-        True,
-    )
-    assert (attempt.state, attempt.reason) == (AttemptState.EXPIRED, EndReason.MAX_QUEUE_AGE)
-    assert job.queue_time_used >= policy.queue_age_max
-    assert scheduling.reserve("gpu", limit=1).queued == []
-    assert scheduling.expire_waiting(limit=10) == 0
-
-
-def test_a_queued_job_past_its_deadline_gives_its_permits_and_its_message_back(
-    admit: Admit, policy: ServingPolicy
-) -> None:
-    narrow = pool(PoolKind.QUEUE, "gpu", limit=1)
-    ServingPolicy.objects.update(on_bound=BoundHit.FAIL)
-    job = admit()
-    stages.queue_up()
-    let_pass(policy.queue_age_max)
-
-    assert scheduling.expire_waiting(limit=10) == 1
-
-    job.refresh_from_db()
-    assert (job.state, job.dead_letter) == (JobState.EXPIRED, False)
-    assert narrow.leases.filter(status=LeaseStatus.ACTIVE).count() == 0
-    assert OutboxMessage.objects.count() == 0
-
-
-def test_waits_are_ended_up_to_the_limit_oldest_first(admit: Admit, policy: ServingPolicy) -> None:
-    oldest = admit()
-    admit()
-    let_pass(policy.queue_age_max)
-
-    assert scheduling.expire_waiting(limit=1) == 1
-    oldest.refresh_from_db()
-    assert oldest.state == JobState.EXPIRED
 
 
 def test_room_is_free_slots_and_a_little_ahead_less_what_is_on_its_way(
