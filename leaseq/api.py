@@ -17,7 +17,6 @@ from leaseq.errors import (
     OwnershipUncertain,
     ProviderError,
     Refused,
-    RenewalRefused,
     TransitionRefused,
     Unavailable,
 )
@@ -25,8 +24,9 @@ from leaseq.models import Job
 from leaseq.services import cancellation
 from leaseq.services.admission import Admitted
 from leaseq.vocabulary import JobState
+from leaseq.worker import task as tasks
 from leaseq.worker.handle import Lease
-from leaseq.worker.task import find, leased_task
+from leaseq.worker.task import leased_task
 
 __all__ = [
     "AdmissionRefused",
@@ -43,7 +43,6 @@ __all__ = [
     "OwnershipUncertain",
     "ProviderError",
     "Refused",
-    "RenewalRefused",
     "TransitionRefused",
     "Unavailable",
     "admit",
@@ -72,7 +71,7 @@ def admit(
     task's declaration, then from LEASEQ. Raises AdmissionRefused with one reason per cause, and
     Unavailable where the database does not answer; nothing is stored then.
     """
-    found = find(task)
+    found = tasks.find(task)
     given = {
         "account": account,
         "policy": policy,

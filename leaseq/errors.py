@@ -3,9 +3,7 @@
 LeaseqError
 ├── Refused                 understood, and will not be done; nothing changed; has .reason
 │   ├── AdmissionRefused        mend the request, the budget or the account
-│   ├── RenewalRefused          stop: the lease is not extended
-│   ├── TransitionRefused       the state moved on, or the caller does not own it
-│   └── ReadmissionRefused      this job cannot be admitted again
+│   └── TransitionRefused       the state moved on, or the caller does not own it
 ├── OwnershipLost           stop working: nothing you write will count
 │   └── CancelAsked             stop working: a cancellation was asked for
 ├── OwnershipUncertain      do nothing irreversible; ask again
@@ -17,7 +15,7 @@ LeaseqError
 
 from typing import Any, Literal
 
-from leaseq.vocabulary import AdmissionRefusal, RenewalRefusal, TransitionRefusal
+from leaseq.vocabulary import AdmissionRefusal, TransitionRefusal
 
 
 class LeaseqError(Exception):
@@ -40,7 +38,7 @@ class Refused(LeaseqError):
         self,
         message: str,
         *,
-        reason: AdmissionRefusal | RenewalRefusal | TransitionRefusal,
+        reason: AdmissionRefusal | TransitionRefusal,
         **ids: Any,
     ) -> None:
         super().__init__(message, **ids)
@@ -54,16 +52,8 @@ class AdmissionRefused(Refused):
     """No job was stored and no money held (SPEC A2-A4, A7)."""
 
 
-class RenewalRefused(Refused):
-    """The lease keeps its old expiry (SPEC B4)."""
-
-
 class TransitionRefused(Refused):
     """The state moved on, or the caller does not own what it would change (SPEC A5)."""
-
-
-class ReadmissionRefused(Refused):
-    """The job stays as it is (SPEC A1)."""
 
 
 class OwnershipLost(LeaseqError):

@@ -56,7 +56,7 @@ def of(job: Job, *, now: datetime) -> list[Table]:
 def _events(job: Job) -> Table:
     return _table(
         "Timeline",
-        ("#", "at", "event", "state", "attempt", "lease", "actor", "reason", "data"),
+        ("#", "at", "event", "state", "attempt", "actor", "reason", "data"),
         JobEvent.objects.filter(job=job).select_related("attempt").order_by("-version"),
         row=_event,
         empty="Nothing has happened yet.",
@@ -72,7 +72,6 @@ def _event(event: JobEvent) -> list[str]:
         cells.words(event.kind),
         _move(event),
         _attempt_link(event.attempt),
-        _link(Lease, event.lease_id),
         cells.actor(event.actor),
         cells.reason(event.reason),
         cells.prose(_cut(data)),
@@ -90,8 +89,8 @@ def _attempts(job: Job) -> Table:
     return _table(
         "Attempts",
         (
-            *("attempt", "state", "reason", "possibly sent", "worker", "opened", "claimed"),
-            *("accepted", "started", "ended", "error"),
+            *("attempt", "state", "reason", "error", "possibly sent", "worker"),
+            *("claimed", "started", "ended"),
         ),
         Attempt.objects.filter(job=job)
         .select_related("worker")
@@ -101,14 +100,12 @@ def _attempts(job: Job) -> Table:
             _attempt_link(one),
             cells.words(one.state),
             cells.words(one.reason),
+            cells.prose(_cut(one.error)),
             "yes" if one.possibly_sent else "no",
             _named(one.worker),
-            cells.instant(one.opened_at),
             cells.instant(one.claimed_at),
-            cells.instant(one.accepted_at),
             cells.instant(one.started_at),
             cells.instant(one.ended_at),
-            cells.prose(_cut(one.error)),
         ],
         empty="No attempt.",
         all_url=cells.list_of(Attempt, job__id=job.pk),
@@ -120,7 +117,7 @@ def _leases(job: Job, *, now: datetime) -> Table:
         "Leases",
         (
             *("lease", "of", "attempt", "owner", "status", "reason", "time left", "renewals"),
-            *("fence", "granted", "ended"),
+            *("granted", "ended"),
         ),
         Lease.objects.filter(job=job)
         .select_related("attempt", "slot", "pool", "worker")
@@ -141,7 +138,6 @@ def _lease(lease: Lease, *, now: datetime) -> list[str]:
         cells.words(lease.end_reason),
         left_of(lease, now=now),
         str(lease.renewals_before + lease.renewal_count),
-        f"{lease.fence_epoch}.{lease.fence}",
         cells.instant(lease.created_at),
         cells.instant(lease.ended_at),
     ]

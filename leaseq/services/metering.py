@@ -17,7 +17,7 @@ from leaseq.services.attempts import owner_act, refuse
 from leaseq.vocabulary import AttemptState, TransitionRefusal
 
 
-def record_usage(proof: OwnerProof, *, unit: str, quantity: Decimal, model: str = "") -> None:
+def record_usage(proof: OwnerProof, *, unit: str, quantity: Decimal | int, model: str = "") -> None:
     """Add what this attempt consumed of one unit; priced now, settled after the job's end.
 
     Raises TransitionRefused for whoever no longer owns the attempt, and for a quantity that is
@@ -27,7 +27,7 @@ def record_usage(proof: OwnerProof, *, unit: str, quantity: Decimal, model: str 
         exact = usage.sound({unit: quantity})
     except usage.BadUsage as error:
         raise _bad(str(error), proof.attempt_id) from error
-    if exact[unit] != quantity:
+    if exact[unit] != Decimal(quantity):
         raise _bad(f"quantity {quantity!r} has more than six places", proof.attempt_id)
     with atomic():
         act = owner_act(proof)

@@ -1,6 +1,7 @@
 """Doorbells and rings through Celery: hints that may be lost, doubled or late (SPEC D6)."""
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -26,6 +27,11 @@ class CeleryPorts:
 
     def __init__(self, app: Celery) -> None:
         self._app = app
+        self._start_afresh()
+        # A child of a fork has none of the parent's timers, and must not wait for one.
+        os.register_at_fork(after_in_child=self._start_afresh)
+
+    def _start_afresh(self) -> None:
         self._lock = threading.Lock()
         self._rung_at: dict[str, float] = {}
         self._pending: set[str] = set()

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from leaseq.controllers import serve
-from leaseq.controllers.serve import Completion
+from leaseq.controllers.serve import Completion, Persist
 from leaseq.errors import OwnershipUncertain
 from leaseq.services import attempts, metering
 from leaseq.services.attempts import Claimed
@@ -21,7 +21,10 @@ class Lease:
     Everything that writes is refused once the attempt has another owner or has ended.
     """
 
-    def __init__(self, claimed: Claimed, guard: BoardGuard, *, provider: str) -> None:
+    def __init__(
+        self, claimed: Claimed, guard: BoardGuard, *, provider: str, persist: Persist
+    ) -> None:
+        self._persist = persist
         self._claimed = claimed
         self._guard = guard
         self._provider = provider
@@ -62,18 +65,18 @@ class Lease:
     def progress(self, **report: Any) -> None:
         """Report progress; small JSON. `usage={unit: quantity}` is booked if the attempt is lost.
 
-        Raises TransitionRefused once the attempt has another owner or has ended.
+        Waits for a database that is away. Raises TransitionRefused once the attempt has another
+        owner or has ended, OwnershipLost where the lease ran out first.
         """
-        attempts.progress(self._claimed.proof, report=report)
+        self._persist(lambda: attempts.progress(self._claimed.proof, report=report))
 
     def record_usage(self, unit: str, quantity: Decimal | int, *, model: str = "") -> None:
         """Add what was consumed of one unit; it is priced now and settled at the job's end.
 
-        Raises TransitionRefused, and for a quantity that is negative or not exact.
+        Raises TransitionRefused, also for a quantity that is negative or not exact. A database
+        that is away is an error here: adding again what may stand already would count it twice.
         """
-        metering.record_usage(
-            self._claimed.proof, unit=unit, quantity=Decimal(quantity), model=model
-        )
+        metering.record_usage(self._claimed.proof, unit=unit, quantity=quantity, model=model)
 
     def fenced(self) -> AbstractContextManager[None]:
         """Open a transaction whose writes are committed only while this attempt owns its lease.
@@ -86,7 +89,8 @@ class Lease:
         """Send one chat completion to the task's provider and return the whole reply.
 
         Acceptance, start, progress and usage are recorded as they come. Once per attempt. Raises
-        ProviderError, OwnershipLost, CancelAsked, and TransitionRefused at the dispatch gate.
+        ProviderError, OwnershipLost, CancelAsked, OwnershipUncertain (nothing was sent), and
+        TransitionRefused at the dispatch gate.
         """
         self.guard()
         return serve.infer(
@@ -94,6 +98,7 @@ class Lease:
             provider_name=self._provider,
             payload=payload,
             check=self._must_stop,
+            persist=self._persist,
         )
 
     def _must_stop(self) -> bool:

@@ -69,15 +69,17 @@ class Heartbeat(threading.Thread):
         self.join()
 
     def beat(self) -> None:
-        """Do what is due now; whatever goes wrong, the next beat comes (case C5)."""
-        try:
-            self._follow()
-            self._bury_the_dead()
-            self._renew_due()
-            self._be_seen()
-        except Exception:
-            log.exception("leaseq: a heartbeat went wrong; the next one comes")
-            connection().close()
+        """Do what is due now; whatever goes wrong, the next beat comes (case C5).
+
+        No part keeps the others from their work: one attempt that cannot be buried must not cost
+        the leases of all.
+        """
+        for part in (self._follow, self._renew_due, self._bury_the_dead, self._be_seen):
+            try:
+                part()
+            except Exception:
+                log.exception("leaseq: a heartbeat went wrong; the next one comes")
+                connection().close()
 
     def stop_grace_of(self, proof: Proof) -> timedelta:
         """Return the policy's time between the two stops for one held lease."""
@@ -137,12 +139,19 @@ class Heartbeat(threading.Thread):
         except DatabaseError as error:
             log.warning("leaseq: %d renewals without an answer: %s", len(due), error)
             connection().close()
-            for one in due:
-                one.plan = one.plan.after_failure(boot_seconds(), jitter=jitter())
-                self._publish(one)
+            self._take_silence(due)
             return
+        except Exception:
+            # Or they would wait for an answer that never comes, and ask no more.
+            self._take_silence(due)
+            raise
         for one, answer in zip(due, answers, strict=True):
             self._take(one, answer)
+
+    def _take_silence(self, asked: list[_Followed]) -> None:
+        for one in asked:
+            one.plan = one.plan.after_failure(boot_seconds(), jitter=jitter())
+            self._publish(one)
 
     def _take(self, one: _Followed, answer: Answer) -> None:
         now = boot_seconds()

@@ -35,6 +35,7 @@ class Seat:
 def prepare(**_signal: object) -> None:
     """Make the board before the pool is made; runs in a worker's main process (worker_init)."""
     os.environ[BOARD_VARIABLE] = str(Board.create_private(cells=CELLS_MAX).path)
+    board.cache_clear()
     atexit.register(clear_away)
     os.environ[slots.DEVICES_VARIABLE] = ",".join(slots.find_devices())
 
@@ -67,7 +68,10 @@ def write(seat: Seat) -> None:
 
 
 def read() -> Seat:
-    """Return what the main process last wrote; raises Misconfigured where it wrote nothing."""
+    """Return what the main process last wrote; raises Misconfigured where it wrote nothing.
+
+    Also where this process belongs to no worker whose app has leaseq installed.
+    """
     try:
         told = json.loads(_seat_path().read_text())
     except FileNotFoundError as error:
@@ -87,7 +91,7 @@ def clear_away() -> None:
 
 
 def _seat_path() -> Path:
-    return Path(os.environ[BOARD_VARIABLE]).with_name(SEAT_FILE)
+    return board().path.with_name(SEAT_FILE)
 
 
 _taken: set[int] = set()
@@ -101,6 +105,12 @@ def take_index(seat: Seat) -> int:
     """
     index = getattr(current_process(), "index", None)
     if seat.pool == "prefork" and index is not None:
+        if index >= len(seat.slot_ids):
+            raise Misconfigured(
+                f"pool process {index} has no slot, for this worker offers {len(seat.slot_ids)}; a "
+                "pool cannot grow past what the worker was started with: use --autoscale, or start "
+                "another worker"
+            )
         return int(index)
     with _taking:
         free = [one for one in range(len(seat.slot_ids)) if one not in _taken]

@@ -20,7 +20,10 @@ else:
 
 
 def find_devices() -> list[str]:
-    """Return the UUIDs of this node's GPUs; none where there is no NVML or no driver."""
+    """Return the UUIDs of the GPUs that this worker may use; none without NVML or a driver.
+
+    All of the node, or those that the operator names in CUDA_VISIBLE_DEVICES.
+    """
     if pynvml is None:
         return []
     try:
@@ -31,9 +34,29 @@ def find_devices() -> list[str]:
         handles = [
             pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())
         ]
-        return [str(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+        found = [str(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
     finally:
         pynvml.nvmlShutdown()
+    return _allowed(found, os.environ.get(VISIBLE_VARIABLE))
+
+
+def _allowed(found: Sequence[str], named: str | None) -> list[str]:
+    """Return the devices that CUDA would show: all, or those named by index or start of UUID.
+
+    As in CUDA, the first name that fits none ends the list.
+    """
+    if named is None:
+        return list(found)
+    allowed: list[str] = []
+    for name in (one.strip() for one in named.split(",")):
+        if name.isdecimal():
+            fits = list(found[int(name) :][:1])
+        else:
+            fits = [one for one in found if name and one.startswith(name)]
+        if len(fits) != 1:
+            break
+        allowed += fits
+    return allowed
 
 
 def share_out(
@@ -60,9 +83,13 @@ def share_out(
 
 
 def pin(index: int) -> str | None:
-    """Make one device visible to this pool process, and return it; None without GPUs."""
+    """Make one device visible to this pool process, and return it; None without GPUs.
+
+    Where more slots are declared than there are devices, they share them in turn.
+    """
     devices = [one for one in os.environ.get(DEVICES_VARIABLE, "").split(",") if one]
-    if index >= len(devices):
+    if not devices:
         return None
-    os.environ[VISIBLE_VARIABLE] = devices[index]
-    return devices[index]
+    device = devices[index % len(devices)]
+    os.environ[VISIBLE_VARIABLE] = device
+    return device

@@ -1,5 +1,6 @@
 """End a task whose lease is lost: it is told first, then its process is killed (SPEC D4)."""
 
+import contextlib
 import logging
 import os
 import signal
@@ -62,6 +63,7 @@ class Stopper(threading.Thread):
                     held.pid,
                     held.proof.attempt_id,
                 )
-                os.kill(held.pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(held.pid, signal.SIGKILL)
         for proof in self._told_at.keys() - standing:
             del self._told_at[proof]

@@ -1,7 +1,9 @@
 """leased_task: declared like a shared_task, and delay() admits a job instead of publishing (D1)."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -9,6 +11,7 @@ from typing import Any, overload
 from uuid import UUID
 
 from celery import Task, current_app, shared_task
+from celery.result import EagerResult
 from django.db import InterfaceError, OperationalError
 
 from leaseq.conf import settings
@@ -20,6 +23,24 @@ from leaseq.vocabulary import AdmissionRefusal
 from leaseq.worker import runner
 
 ACTOR = "caller"
+REFUSED_AT_DECLARATION = {
+    "acks_late": "a message is acknowledged early, and the lease is the liveness; leave it out",
+    "bind": "its first argument is a handle of the lease with takes_lease=True",
+    "base": "it has a base of its own; wrap the function instead",
+    "priority": "a job's priority is named when it is admitted, by .using(priority=)",
+    "max_retries": "set attempts_max of its serving policy",
+    "default_retry_delay": "set retry_base and retry_cap of its serving policy",
+    "expires": "set queue_age_max of its serving policy",
+}
+
+
+class _Inline(threading.local):
+    """Whether this thread is inside `apply`."""
+
+    active = False
+
+
+_inline = _Inline()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +66,11 @@ class LeasedTask(Task[Any, Any]):
     options = Options()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run inline when called like a function, else as the attempt that the message names."""
-        if self.request.called_directly or self.request.is_eager:
+        """Run inline when called like a function, else as the attempt that the message names.
+
+        A task that calls itself while it runs is called like a function.
+        """
+        if self._is_called_inline() or runner.runs_here(UUID(self.request.id)):
             return self.run(*args, **kwargs)
         return runner.deliver(self, UUID(self.request.id))
 
@@ -66,13 +90,17 @@ class LeasedTask(Task[Any, Any]):
     ) -> Admitted:
         """Admit a job; `countdown` (seconds) and `eta` become its not_before, in the database.
 
-        Raises AdmissionRefused, and Misconfigured for an option of Celery that a job cannot have.
+        Raises AdmissionRefused, Misconfigured for an option of Celery that a job cannot have, and
+        Unavailable where the database does not answer.
         """
+        chosen = _replaced(self.options, options)
         if countdown is not None:
-            options["not_before"] = clock.read() + timedelta(seconds=countdown)
+            chosen = replace(chosen, not_before=_in_so_many_seconds(countdown))
         elif eta is not None:
-            options["not_before"] = eta
-        return self.admit(args or (), kwargs or {}, **options)
+            chosen = replace(chosen, not_before=eta)
+        return self.admit_with(
+            chosen, () if args is None else args, {} if kwargs is None else kwargs
+        )
 
     def using(self, **options: Any) -> "BoundTask":
         """Return this task with other options: account, policy, priority or cost_ceiling."""
@@ -104,31 +132,40 @@ class LeasedTask(Task[Any, Any]):
             account=account,
             policy=chosen.policy or defaults.default_policy,
             provider=self.provider,
-            args=tuple(args),
-            kwargs=dict(kwargs),
+            args=args,
+            kwargs=kwargs,
             idempotency_key=chosen.idempotency_key,
             priority=chosen.priority,
             cost_ceiling=chosen.cost_ceiling,
             not_before=chosen.not_before,
         )
-        try:
+        with _demanding_an_answer():
             return admission.admit(request, actor=ACTOR)
-        except (OperationalError, InterfaceError) as error:
-            raise Unavailable(
-                f"the database does not answer ({error}), so nothing was admitted; see that "
-                "PostgreSQL runs and that DATABASES points to it, then try again with the same "
-                "idempotency_key"
-            ) from error
+
+    def apply(self, *args: Any, **kwargs: Any) -> EagerResult[Any]:
+        """Run inline, as Celery's `apply` does; there is no job and no lease."""
+        before, _inline.active = _inline.active, True
+        try:
+            return super().apply(*args, **kwargs)
+        finally:
+            _inline.active = before
 
     def retry(self, *_args: Any, exc: BaseException | None = None, **_options: Any) -> Any:
-        """End this attempt and let the job be tried again, within its policy's attempts_max."""
-        if self.request.called_directly:
+        """End this attempt and let the job be tried again, within its policy's attempts_max.
+
+        Called inline there is no attempt: `exc` is raised as it is.
+        """
+        if self._is_called_inline():
             raise exc or RuntimeError(f"{self.name} asked for a retry outside a worker")
         raise runner.RetryAsked("the task asked for a retry") from exc
 
+    def _is_called_inline(self) -> bool:
+        # Not `request.is_eager`: a message may claim that, and would run without a lease.
+        return _inline.active or bool(self.request.called_directly)
+
     def _check_signature(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        given = [None, *args] if self.takes_lease else list(args)
         try:
+            given = [None, *args] if self.takes_lease else list(args)
             inspect.signature(self.run).bind(*given, **kwargs)
         except TypeError as error:
             raise AdmissionRefused(
@@ -149,13 +186,39 @@ class BoundTask:
         return self.task.admit_with(self.options, args, kwargs)
 
 
+@contextmanager
+def _demanding_an_answer() -> Iterator[None]:
+    """Raise Unavailable where the database is away."""
+    try:
+        yield
+    except (OperationalError, InterfaceError) as error:
+        raise Unavailable(
+            f"the database does not answer ({error}), so nothing was admitted; see that "
+            "PostgreSQL runs and that DATABASES points to it, then try again with the same "
+            "idempotency_key"
+        ) from error
+
+
+def _in_so_many_seconds(countdown: float) -> datetime:
+    try:
+        wait = timedelta(seconds=countdown)
+        with _demanding_an_answer():
+            return clock.read() + wait
+    except (TypeError, ValueError, OverflowError) as error:
+        raise AdmissionRefused(
+            f"countdown is {countdown!r} and must be a number of seconds from now",
+            reason=AdmissionRefusal.BAD_ARGUMENT,
+        ) from error
+
+
 def _replaced(base: Options, options: Mapping[str, Any]) -> Options:
     known = set(Options.__slots__)
     unknown = sorted(set(options) - known)
     if unknown:
         raise Misconfigured(
             f"a leased task has no option {', '.join(unknown)}; it has {', '.join(sorted(known))}, "
-            "countdown and eta. What Celery would do with it, a policy or a second job does here"
+            "countdown and eta. What Celery would do with it, a policy or a second job does here; "
+            "from a beat schedule or a canvas, let a plain task call delay()"
         )
     return replace(base, **options)
 
@@ -195,12 +258,9 @@ def leased_task(
     LEASEQ['PROVIDERS'] that `lease.infer` sends to, or `local`. Raises Misconfigured for an
     option that would undo the lease.
     """
-    for name in ("acks_late", "bind", "base"):
+    for name, mend in REFUSED_AT_DECLARATION.items():
         if name in celery_options:
-            raise Misconfigured(
-                f"leased_task sets {name} itself; a message is acknowledged early and the lease "
-                "is the liveness. Use takes_lease=True for a handle"
-            )
+            raise Misconfigured(f"leased_task takes no {name}: {mend}")
     options = Options(account=account, policy=policy, queue=queue, cost_ceiling=cost_ceiling)
     declared: Any = shared_task(
         base=LeasedTask,

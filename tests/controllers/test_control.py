@@ -92,7 +92,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ids=["as-sent-today", "one-more-word", "two-more-words"],
 )
 def test_the_task_runs_the_pass_also_for_a_sender_of_a_newer_version(
-    asked: list[str], newer: dict[str, Any]
+    db: None, asked: list[str], newer: dict[str, Any]
 ) -> None:
     done = tasks.run_pass.apply(kwargs={"name": "settle", **newer})
     assert done.successful()

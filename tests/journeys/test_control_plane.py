@@ -37,7 +37,11 @@ def test_a_freed_permit_is_given_on_within_a_second_without_beat(plant: Plant) -
 
 def test_beat_runs_every_pass_and_settles(plant: Plant) -> None:
     Price.objects.create(
-        provider="local", unit="second", currency="EUR", amount=Decimal(1), valid_from="2020-01-01T00:00Z"
+        provider="local",
+        unit="second",
+        currency="EUR",
+        amount=Decimal(1),
+        valid_from="2020-01-01T00:00Z",
     )
     plant.control()
     plant.gpu()
@@ -158,7 +162,10 @@ def test_a_worker_says_what_is_wrong_when_the_database_is_away(plant: Plant) -> 
 
 def test_the_demo_says_no_to_a_bad_count() -> None:
     answer = subprocess.run(
-        [sys.executable, "manage.py", "demo", "--jobs", "-3"], capture_output=True, text=True, check=False
+        [sys.executable, "manage.py", "demo", "--jobs", "-3"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert answer.returncode == 2
     assert "-3 is not from 4 to 2000" in answer.stderr

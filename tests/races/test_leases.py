@@ -1,5 +1,5 @@
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -34,18 +34,16 @@ def renew(claimed: Claimed) -> leases.Answer:
     return leases.renew_many([Renewal(proof=claimed.proof)])[0]
 
 
-def expires_in(claimed: Claimed, left: timedelta) -> None:
-    """Let time pass until the lease has this much left, give or take what this test has run."""
+def expires_in(claimed: Claimed, left: timedelta) -> datetime:
+    """Let time pass until the lease has about this much left, and return when it then expires."""
     let_pass(30 * SECOND - left)
+    return Lease.objects.get(pk=claimed.proof.lease_id).expires_at
 
 
-def until_expired(claimed: Claimed) -> None:
-    """Wait, in the database, until the authority's clock has passed the lease's expiry."""
+def until(instant: datetime) -> None:
+    """Wait, in the database, until the authority's clock has passed this instant."""
     with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pg_sleep_until(expires_at) FROM leaseq_lease WHERE id = %s",
-            [claimed.proof.lease_id],
-        )
+        cursor.execute("SELECT pg_sleep_until(%s)", [instant])
 
 
 def test_a_renewal_that_waited_beyond_the_expiry_is_refused(
@@ -56,13 +54,13 @@ def test_a_renewal_that_waited_beyond_the_expiry_is_refused(
     first   BEGIN  locks the job ........ (expiry passes) ... COMMIT
     second                  renew: waits ---------------------------> too late
     """
-    expires_in(begun, timedelta(seconds=0.4))
+    old_expiry = expires_in(begun, timedelta(seconds=0.4))
     before = Lease.objects.values().get()
     first.begin()
     first.do(lambda: Job.objects.locked().get())
     waits = second.start(lambda: renew(begun))
     until_waiting()
-    until_expired(begun)
+    until(old_expiry)
     first.commit()
     answer = waits.result(20)
 
@@ -100,10 +98,10 @@ def test_an_expiry_that_meets_a_renewal_leaves_the_lease_alone(
     first   BEGIN  renew in time ....... (old expiry passes) ....... COMMIT
     here                                    expire: nothing due               expire: nothing due
     """
-    expires_in(begun, timedelta(seconds=0.4))
+    old_expiry = expires_in(begun, timedelta(seconds=0.4))
     first.begin()
     assert leases.count_verdicts([first.do(lambda: renew(begun))]) == {"renewed": 1}
-    until_expired(begun)
+    until(old_expiry)
     assert leases.expire(begun.job_id, actor="control:expire") is None
     first.commit()
 
@@ -114,10 +112,10 @@ def test_an_expiry_that_meets_a_renewal_leaves_the_lease_alone(
 
 def test_a_renewal_and_an_expiry_let_go_at_once_never_both_win(begun: Claimed) -> None:
     """Two sessions at one barrier, around the instant of expiry."""
-    expires_in(begun, timedelta(seconds=0.05))
+    old_expiry = expires_in(begun, timedelta(seconds=0.05))
 
     def expire() -> bool:
-        until_expired(begun)
+        until(old_expiry)
         return leases.expire(begun.job_id, actor="control:expire") is not None
 
     answer, expired = at_once(lambda: renew(begun), expire)
@@ -265,11 +263,11 @@ def test_a_permit_in_the_middle_of_its_renewal_is_not_taken_for_dead(
     admit()
     begun = stages.run(stages.queue_up()[0], worker)
     admit()
-    expires_in(begun, timedelta(seconds=0.4))
+    old_expiry = expires_in(begun, timedelta(seconds=0.4))
     workers.seen(worker.worker_id)
     first.begin()
     assert leases.count_verdicts([first.do(lambda: renew(begun))]) == {"renewed": 1}
-    until_expired(begun)
+    until(old_expiry)
     reserved = second.do(lambda: scheduling.reserve("gpu", limit=1))
     first.commit()
 
@@ -337,10 +335,10 @@ def test_a_sweep_that_saw_a_lease_expire_does_not_undo_its_jobs_completion(
     first                       complete, in time
     sweep                                             expire: nothing due
     """
-    expires_in(begun, timedelta(seconds=0.4))
+    old_expiry = expires_in(begun, timedelta(seconds=0.4))
     listed = list(Lease.objects.values_list("job_id", flat=True))
     first.do(lambda: attempts.complete(begun.proof, result=1))
-    until_expired(begun)
+    until(old_expiry)
 
     assert [leases.expire(one, actor="control:expire") for one in listed] == [None]
 
@@ -355,10 +353,10 @@ def test_a_sweep_passes_over_a_job_that_is_being_worked_on(first: Session, begun
     first   BEGIN  complete ............................ COMMIT
     here                    expire: passes the job over          expire: nothing due
     """
-    expires_in(begun, timedelta(seconds=0.4))
+    old_expiry = expires_in(begun, timedelta(seconds=0.4))
     first.begin()
     first.do(lambda: attempts.complete(begun.proof, result=1))
-    until_expired(begun)
+    until(old_expiry)
     assert leases.expire(begun.job_id, actor="control:expire") is None
     first.commit()
     assert leases.expire(begun.job_id, actor="control:expire") is None
