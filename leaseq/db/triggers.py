@@ -40,6 +40,7 @@ BEGIN
      OR (OLD.first_reserved_at IS NOT NULL
          AND NEW.first_reserved_at IS DISTINCT FROM OLD.first_reserved_at)
      OR (NEW.queue_age_max <> OLD.queue_age_max AND OLD.state NOT IN ('failed', 'expired'))
+     OR (NEW.erased_at IS NULL AND NEW.payload IS DISTINCT FROM OLD.payload)
   THEN
     PERFORM leaseq_refuse('what_was_admitted_never_changes', OLD.id::text);
   END IF;
@@ -233,7 +234,10 @@ BEGIN
   THEN
     PERFORM leaseq_refuse('a_hold_is_never_extended_or_enlarged', OLD.id::text);
   END IF;
-  IF OLD.state <> 'held' AND NOT (OLD.state = 'settled' AND NEW.state IN ('settled', 'reversed'))
+  IF OLD.state <> 'held' AND (
+       NOT (OLD.state = 'settled' AND NEW.state IN ('settled', 'reversed'))
+       OR (NEW.state = 'settled' AND (NEW.held, NEW.settled, NEW.released)
+           IS DISTINCT FROM (OLD.held, OLD.settled, OLD.released)))
   THEN
     PERFORM leaseq_refuse('a_closed_hold_is_never_reopened',
                           format('%s: %s to %s', OLD.id, OLD.state, NEW.state));

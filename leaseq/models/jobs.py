@@ -63,6 +63,7 @@ class Job(Record):
     class Meta:
         constraints = [
             only_words("state", JobState, "job_state_is_a_known_word"),
+            only_words("reason", EndReason, "job_reason_is_a_known_word"),
             models.UniqueConstraint(
                 fields=["account", "idempotency_key"],
                 condition=Q(idempotency_key__isnull=False),
@@ -175,6 +176,7 @@ class Attempt(Record):
     class Meta:
         constraints = [
             only_words("state", AttemptState, "attempt_state_is_a_known_word"),
+            only_words("reason", EndReason, "attempt_reason_is_a_known_word"),
             models.UniqueConstraint(
                 fields=["job", "number"], name="attempt_numbers_do_not_repeat_within_a_job"
             ),
@@ -195,8 +197,12 @@ class Attempt(Record):
             ),
             models.CheckConstraint(
                 condition=(
-                    (Q(accepted_at__isnull=True) | Q(accepted_at__gte=models.F("claimed_at")))
-                    & (Q(started_at__isnull=True) | Q(started_at__gte=models.F("accepted_at")))
+                    Q(accepted_at__isnull=True)
+                    | Q(claimed_at__isnull=False, accepted_at__gte=models.F("claimed_at"))
+                )
+                & (
+                    Q(started_at__isnull=True)
+                    | Q(accepted_at__isnull=False, started_at__gte=models.F("accepted_at"))
                 ),
                 name="claimed_then_accepted_then_started",
             ),

@@ -126,6 +126,7 @@ class Lease(Record):
     class Meta:
         constraints = [
             only_words("status", LeaseStatus, "lease_status_is_a_known_word"),
+            only_words("end_reason", EndReason, "lease_end_reason_is_a_known_word"),
             models.CheckConstraint(
                 condition=(
                     Q(resource_type="slot", slot__isnull=False, pool__isnull=True)

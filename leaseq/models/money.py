@@ -52,6 +52,7 @@ class Hold(Record):
     class Meta:
         constraints = [
             only_words("state", HoldState, "hold_state_is_a_known_word"),
+            only_words("reason", EndReason, "hold_reason_is_a_known_word"),
             models.UniqueConstraint(
                 fields=["job"], condition=Q(state="held"), name="one_open_hold_per_job"
             ),
@@ -173,7 +174,7 @@ class UsageRecord(Record):
             ),
             models.CheckConstraint(
                 condition=Q(unit_price__isnull=True, cost__isnull=True)
-                | Q(unit_price__isnull=False, cost__gte=0),
+                | Q(unit_price__isnull=False, cost__isnull=False, cost__gte=0),
                 name="usage_has_a_cost_only_when_priced",
             ),
         ]

@@ -1,6 +1,6 @@
 """What may happen to the current attempt: reserve, claim, send, start, finish (SPEC A5, D6)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -232,8 +232,10 @@ def decide_claim(facts: ClaimFacts) -> Claim | Refused:
     reason = reason or _judge_place(facts)
     if reason is not None:
         return Refused(reason=reason)
+    # The queue clock stops at the claim, so it does not bound the lease that follows (SPEC M7).
+    claimed = replace(facts.bounds, waiting_since=None)
     return Claim(
-        expires_at=limits.capped_expiry(facts.bounds, now=attempt.now, ttl=facts.ttl),
+        expires_at=limits.capped_expiry(claimed, now=attempt.now, ttl=facts.ttl),
         expire_first=None if facts.slot_lease is None else facts.slot_lease.lease_id,
     )
 

@@ -158,18 +158,19 @@ def test_a_form_never_writes_back_a_balance_that_the_services_moved(
 
 
 @pytest.mark.parametrize(
-    ("limit", "allowed"), [("0.999999999", False), ("1", True), ("1.000000001", True)]
+    ("limit", "allowed"), [("1.499999999", False), ("1.5", True), ("1.500000001", True)]
 )
 def test_a_limit_never_goes_below_what_stands_against_the_account(
     limit: str, allowed: bool, superuser: Client, job: Job
 ) -> None:
+    Account.objects.filter(pk=job.account_id).update(settled="0.5")
     response = change(superuser, job.account, {"limit": limit, "is_open": "on"})
     account = Account.objects.get(pk=job.account_id)
     if allowed:
         assert account.limit == Decimal(limit)
     else:
         assert account.limit == 100
-        assert "the limit cannot be below 1.00" in response.content.decode()
+        assert "the limit cannot be below 1.50" in response.content.decode()
 
 
 def test_a_pool_is_added_and_only_its_limit_changed(superuser: Client) -> None:

@@ -35,6 +35,14 @@ REFUSED: list[tuple[str, str, str]] = [
     ),
     ("one_open_hold_per_job", "hold", copy_of("leaseq_hold", id=NEW_ID)),
     ("hold_amounts_are_not_negative", "hold", "SET held = amount + 1, released = -1"),
+    (
+        "hold_reason_is_a_known_word",
+        "hold",
+        (
+            "SET state = 'released', held = 0, released = amount, "
+            "closed_at = created_at, reason = 'whim'"
+        ),
+    ),
     ("authorised_is_held_and_settled_and_released", "hold", "SET held = held / 2"),
     ("a_closed_hold_holds_nothing_and_says_why", "hold", "SET state = 'released'"),
     ("a_closed_hold_holds_nothing_and_says_why", "hold", "SET closed_at = created_at"),
@@ -54,6 +62,7 @@ REFUSED: list[tuple[str, str, str]] = [
     ("usage_quantity_is_not_negative", "usagerecord", "SET quantity = -1"),
     ("usage_has_a_cost_only_when_priced", "usagerecord", "SET unit_price = NULL"),
     ("usage_has_a_cost_only_when_priced", "usagerecord", "SET cost = -1"),
+    ("usage_has_a_cost_only_when_priced", "usagerecord", "SET unit_price = 1, cost = NULL"),
     ("policy_on_bound_is_a_known_word", "servingpolicy", "SET on_bound = 'retry'"),
     ("policy_when_no_permit_is_a_known_word", "servingpolicy", "SET when_no_permit = 'beg'"),
     (
@@ -82,6 +91,14 @@ REFUSED: list[tuple[str, str, str]] = [
         "one_job_per_account_and_idempotency_key",
         "job",
         copy_of("leaseq_job", where="state = 'running'", id=NEW_ID),
+    ),
+    (
+        "job_reason_is_a_known_word",
+        "job",
+        (
+            "SET state = 'failed', ended_at = submitted_at, settle_at = submitted_at, "
+            f"reason = 'whim' {RUNNING}"
+        ),
     ),
     ("job_cost_ceiling_is_not_negative", "job", "SET cost_ceiling = -1"),
     (
@@ -157,6 +174,21 @@ REFUSED: list[tuple[str, str, str]] = [
         f"SET started_at = accepted_at - interval '1 s' {OPEN}",
     ),
     (
+        "claimed_then_accepted_then_started",
+        "attempt",
+        f"SET claimed_at = NULL {OPEN}",
+    ),
+    (
+        "claimed_then_accepted_then_started",
+        "attempt",
+        f"SET accepted_at = NULL {OPEN}",
+    ),
+    (
+        "attempt_reason_is_a_known_word",
+        "attempt",
+        f"SET state = 'failed', ended_at = opened_at, reason = 'whim' {OPEN}",
+    ),
+    (
         "only_a_possibly_sent_attempt_is_of_unknown_outcome",
         "attempt",
         f"SET state = 'outcome_unknown', possibly_sent = false {OPEN}",
@@ -174,6 +206,11 @@ REFUSED: list[tuple[str, str, str]] = [
         "lease_status_is_a_known_word",
         "lease",
         f"SET status = 'lent', ended_at = expires_at, end_reason = 'claimed' WHERE {SLOT}",
+    ),
+    (
+        "lease_end_reason_is_a_known_word",
+        "lease",
+        f"SET status = 'released', ended_at = expires_at, end_reason = 'whim' WHERE {SLOT}",
     ),
     (
         "a_lease_is_of_one_slot_or_of_one_permit_pool",

@@ -1,16 +1,18 @@
 """Each sentence that a trigger keeps (SPEC A1, A6, F1, F2, L1, L2)."""
 
 import re
+from decimal import Decimal
 
 import pytest
 from django.db import connection
 
 from leaseq.db import triggers
-from leaseq.models import Attempt, Job, Lease
+from leaseq.models import Attempt, Job, Lease, Price
 from leaseq.rules import transitions
-from leaseq.services import attempts, holds
+from leaseq.services import attempts, holds, metering
 from leaseq.services.attempts import Claimed
 from leaseq.vocabulary import JobState
+from tests.conftest import LONG_AGO
 from tests.database.conftest import copy_of, sentence
 from tests.services.photograph import photograph
 
@@ -53,6 +55,7 @@ REFUSED: list[tuple[str, str]] = [
             "queue = 'other'",
             "provider = 'other'",
             "payload_digest = 'other'",
+            "payload = '{}'",
             "idempotency_key = 'other'",
             "idempotency_key = NULL",
             "priority = 7",
@@ -221,6 +224,17 @@ def test_no_lease_is_granted_to_a_closed_attempt(begun: Claimed) -> None:
 def test_a_closed_hold_is_never_reopened(begun: Claimed, change: str) -> None:
     attempts.complete(begun.proof, result=1)
     assert holds.settle(begun.job_id) == "released"
+    assert sentence(f"UPDATE leaseq_hold SET {change}") == "a_closed_hold_is_never_reopened"
+
+
+def test_a_settled_hold_keeps_its_amounts(begun: Claimed) -> None:
+    Price.objects.create(
+        provider="local", unit="word", currency="EUR", amount=Decimal("0.1"), valid_from=LONG_AGO
+    )
+    metering.record_usage(begun.proof, unit="word", quantity=Decimal(2))
+    attempts.complete(begun.proof, result=1)
+    assert holds.settle(begun.job_id) == "settled"
+    change = "settled = settled + 0.1, released = released - 0.1"
     assert sentence(f"UPDATE leaseq_hold SET {change}") == "a_closed_hold_is_never_reopened"
 
 

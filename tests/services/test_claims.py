@@ -212,10 +212,6 @@ def test_a_claim_ends_the_dead_lease_it_finds_on_its_slot(admit: Admit, worker: 
     assert (first.state, first.current_attempt_number) == (JobState.ADMITTED, 2)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="the grant at claim is still cut at the queue deadline, which pauses with the claim",
-)
 def test_waiting_long_does_not_shorten_the_lease_that_is_granted_at_claim(
     admit: Admit, worker: Registered, policy: ServingPolicy
 ) -> None:
