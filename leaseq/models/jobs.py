@@ -40,14 +40,14 @@ class Job(Record):
     changed_at = models.DateTimeField(help_text="When the latest event was written.")
     not_before = models.DateTimeField(help_text="Not eligible for a reservation before this.")
     first_reserved_at = models.DateTimeField(null=True)
-    waiting_since = models.DateTimeField(null=True, help_text="Null while claimed (SPEC M7).")
+    waiting_since = models.DateTimeField(null=True, help_text="Null while claimed.")
     queue_deadline_at = models.DateTimeField(null=True, help_text="Null while claimed.")
     queue_time_used = models.DurationField(default=timedelta(0))
     queue_age_max = models.DurationField()
     reserved_time_used = models.DurationField(default=timedelta(0))
     renewals_used = models.PositiveIntegerField(default=0)
     attempts_counted = models.PositiveSmallIntegerField(
-        default=0, help_text="Attempts that were granted capacity (SPEC N1)."
+        default=0, help_text="Attempts that were granted capacity."
     )
     cancel_asked_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
@@ -158,7 +158,7 @@ class Attempt(Record):
     worker = models.ForeignKey(
         "leaseq.WorkerNode", on_delete=models.PROTECT, null=True, related_name="attempts"
     )
-    possibly_sent = models.BooleanField(default=False, help_text="Never goes back (SPEC L5).")
+    possibly_sent = models.BooleanField(default=False, help_text="Never goes back.")
 
     opened_at = models.DateTimeField()
     reserved_at = models.DateTimeField(null=True)

@@ -46,7 +46,7 @@ class Hold(Record):
     settled = MoneyField(default=0)
     released = MoneyField(default=0)
     created_at = models.DateTimeField()
-    expires_at = models.DateTimeField(help_text="Set once (SPEC F2).")
+    expires_at = models.DateTimeField(help_text="Set once.")
     closed_at = models.DateTimeField(null=True)
 
     class Meta:
@@ -156,7 +156,7 @@ class UsageRecord(Record):
     quantity = models.DecimalField(max_digits=20, decimal_places=6)
     provider = models.CharField(max_length=100)
     model = models.CharField(max_length=200, blank=True, default="")
-    unit_price = MoneyField(null=True, help_text="Null: unpriced (SPEC M3).")
+    unit_price = MoneyField(null=True, help_text="Null: unpriced.")
     cost = MoneyField(null=True)
     currency = models.CharField(max_length=3)
     recorded_at = models.DateTimeField()

@@ -49,7 +49,7 @@ class ServingPolicy(Record):
         default=False, help_text="Opens a next attempt after a bound of one attempt was hit."
     )
     keep_result = models.BooleanField(
-        default=False, help_text="A result that comes after a cancel request still counts (M1)."
+        default=False, help_text="A result that comes after a cancel request still counts."
     )
     when_no_permit = word_field(NoPermit, default=NoPermit.WAIT)
 
@@ -89,8 +89,24 @@ class ServingPolicy(Record):
                 violation_error_message="Every limit of a policy must be above zero.",
             ),
             models.CheckConstraint(
+                condition=Q(stall_limit__isnull=True) | Q(stall_limit__gt=ZERO),
+                name="policy_stall_limit_is_above_zero",
+                violation_error_message="A stall limit of zero would stall every run: leave it empty.",
+            ),
+            models.CheckConstraint(
+                condition=Q(
+                    retry_base__gt=ZERO, retry_cap__gte=F("retry_base"), stop_grace__gte=ZERO
+                ),
+                name="policy_waits_are_in_order",
+                violation_error_message=(
+                    "retry_base must be above zero and not above retry_cap, and stop_grace not "
+                    "below zero."
+                ),
+            ),
+            models.CheckConstraint(
                 condition=Q(attempts_max__gte=1) & Q(renewals_max__gte=0),
                 name="policy_allows_at_least_one_attempt",
+                violation_error_message="attempts_max must be at least 1.",
             ),
             models.CheckConstraint(
                 condition=Q(cost_ceiling__isnull=True) | Q(cost_ceiling__gte=0),

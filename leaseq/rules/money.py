@@ -227,7 +227,7 @@ def decide_hold_expiry(facts: HoldExpiryFacts) -> ExpireHold | Keep | Refused:
 
 def plain(amount: Decimal) -> str:
     """Return money as a person reads it: exact, with two places or as many as it has."""
-    whole, _, places = f"{amount.normalize():f}".partition(".")
+    whole, _, places = f"{amount.normalize(_EXACT):f}".partition(".")
     return f"{whole}.{places:0<2}"
 
 

@@ -84,6 +84,10 @@ REFUSED: list[tuple[str, str, str]] = [
             "uncertain_max",
         )
     ),
+    ("policy_stall_limit_is_above_zero", "servingpolicy", "SET stall_limit = '0'"),
+    ("policy_waits_are_in_order", "servingpolicy", "SET retry_base = '0'"),
+    ("policy_waits_are_in_order", "servingpolicy", "SET retry_cap = retry_base / 2"),
+    ("policy_waits_are_in_order", "servingpolicy", "SET stop_grace = '-1 s'"),
     ("policy_allows_at_least_one_attempt", "servingpolicy", "SET attempts_max = 0"),
     ("policy_cost_ceiling_is_not_negative", "servingpolicy", "SET cost_ceiling = -1"),
     ("job_state_is_a_known_word", "job", f"SET state = 'lost' {RUNNING}"),

@@ -248,3 +248,19 @@ def test_every_reason_to_keep_money_has_a_row() -> None:
         )
     } | {rules.decide_hold_expiry(replace(DUE, possibly_sent=True))}
     assert kept == {Keep(reason=reason) for reason in KeepReason}
+
+
+@pytest.mark.parametrize(
+    ("amount", "shown"),
+    [
+        ("0E-9", "0.00"),
+        ("1", "1.00"),
+        ("0.5", "0.50"),
+        ("100.000000000", "100.00"),
+        ("0.000000001", "0.000000001"),
+        ("-3.120", "-3.12"),
+        ("12345678901234567890.123456789", "12345678901234567890.123456789"),
+    ],
+)
+def test_money_is_shown_exactly_and_without_noise(amount: str, shown: str) -> None:
+    assert rules.plain(Decimal(amount)) == shown

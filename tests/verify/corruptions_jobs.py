@@ -1,6 +1,6 @@
 """Corruptions of jobs and their events, see `planting`."""
 
-from tests.verify.planting import LAST_EVENT, copy, corruption, lease
+from tests.verify.planting import LAST_EVENT, copy, corruption, lease, without
 
 JOBS = (
     corruption(
@@ -79,17 +79,25 @@ JOBS = (
     corruption(
         "J10",
         "a job ended because",
+        without("leaseq_job", "job_reason_is_a_known_word"),
         "UPDATE leaseq_job SET reason = 'because' WHERE id = %(failed)s",
     ),
     corruption(
         "J10",
         "an attempt ended because",
+        without("leaseq_attempt", "attempt_reason_is_a_known_word"),
         "UPDATE leaseq_attempt SET reason = 'because' WHERE job_id = %(failed)s",
     ),
-    corruption("J10", "a lease ended because", lease("failed").format("end_reason = 'because'")),
+    corruption(
+        "J10",
+        "a lease ended because",
+        without("leaseq_lease", "lease_end_reason_is_a_known_word"),
+        lease("failed").format("end_reason = 'because'"),
+    ),
     corruption(
         "J10",
         "a hold closed because",
+        without("leaseq_hold", "hold_reason_is_a_known_word"),
         "UPDATE leaseq_hold SET reason = 'because' WHERE job_id = %(failed)s",
     ),
     corruption(

@@ -37,6 +37,11 @@ def copy(table: str, where: str, **replaced: str) -> str:
     )
 
 
+def without(table: str, constraint: str) -> str:
+    """Drop the constraint that forbids a corruption."""
+    return f"ALTER TABLE {table} DROP CONSTRAINT {constraint}"
+
+
 NEW_ID = "gen_random_uuid()"
 REVIVED = "status = 'active', ended_at = NULL, end_reason = NULL"
 LAST_EVENT = "job_id = %({0})s AND version = (SELECT version FROM leaseq_job WHERE id = %({0})s)"

@@ -561,9 +561,9 @@ def autoretry() -> None:
 
 def arrive(name: str, attempt_id: object, *args: Any, **embed: Any) -> Any:
     """Let a message arrive in this process, as Celery's pool takes it."""
-    body = json.dumps([args, {}, embed])
+    body, request = json.dumps([args, {}, embed]), {"id": str(attempt_id), "task": name}
     return trace_task_ret(
-        name, str(attempt_id), {}, body, "application/json", "utf-8", app=current_app
+        name, str(attempt_id), request, body, "application/json", "utf-8", app=current_app
     )
 
 
