@@ -91,7 +91,7 @@ class ServingPolicy(Record):
             models.CheckConstraint(
                 condition=Q(stall_limit__isnull=True) | Q(stall_limit__gt=ZERO),
                 name="policy_stall_limit_is_above_zero",
-                violation_error_message="A stall limit of zero would stall every run: leave it empty.",
+                violation_error_message="A stall limit of zero stalls every run: leave it empty.",
             ),
             models.CheckConstraint(
                 condition=Q(
