@@ -12,6 +12,7 @@ from django.template.response import TemplateResponse
 
 from leaseq.errors import Refused
 from leaseq.models import Job
+from leaseq.queries import wording
 from leaseq.services import cancellation
 from leaseq.services.events import REASON_LENGTH_MAX
 from leaseq.vocabulary import JobState
@@ -67,7 +68,7 @@ def _cancel(job_id: UUID, *, actor: str, reason: str) -> tuple[int, str]:
         return messages.ERROR, f"Job {job_id}: {error.message}."
     if state is JobState.CANCELLED:
         return messages.SUCCESS, f"Job {job_id}: cancelled."
-    said = f"Job {job_id}: asked to stop; it is {cells.words(state)} until its owner follows."
+    said = f"Job {job_id}: asked to stop; it is {wording.words(state)} until its owner follows."
     return messages.WARNING, said
 
 
@@ -100,7 +101,7 @@ def _ask_why(
                 job.pk,
                 cells.row_link(Job, job.pk, str(job.pk)),
                 job.task,
-                cells.words(job.state),
+                wording.words(job.state),
                 job.account.name,
             )
             for job in jobs.order_by("-pk")

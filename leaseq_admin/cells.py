@@ -1,7 +1,7 @@
 """One value as a person reads it on a page; every text of a row is escaped (SPEC H1)."""
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -14,30 +14,14 @@ from django.utils.safestring import SafeString
 from django.utils.timezone import get_current_timezone
 
 from leaseq.models import Attempt, Hold, Job, Lease, ProviderRequest, WorkerNode
+from leaseq.queries.wording import NOTHING, span, tail, words
 from leaseq.rules.money import plain
 from leaseq.vocabulary import EndReason
 
-NOTHING = "–"
-SECOND = timedelta(seconds=1)
-UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
-ID_TAIL = 12
 DOCUMENT_LENGTH_MAX = 20_000
 END_REASONS = frozenset(EndReason)
 # Their names hold a whole id, which no list has room for.
 LONG_NAMED = frozenset({Attempt, Hold, Job, Lease, ProviderRequest})
-
-
-def span(length: timedelta) -> str:
-    """Say how long something takes: `24 s`, `1 min 30 s`, `2 h 5 min`; never negative."""
-    if length < SECOND:
-        return "0 s" if length <= timedelta(0) else "< 1 s"
-    left = int(length.total_seconds())
-    parts = []
-    for unit, seconds in UNITS:
-        if left >= seconds:
-            parts.append(f"{left // seconds} {unit}")
-            left %= seconds
-    return " ".join(parts[:2])
 
 
 def exact(at: datetime) -> str:
@@ -69,22 +53,6 @@ def money(amount: Decimal | None, currency: str) -> str:
     if amount is None:
         return NOTHING
     return format_html('<span class="leaseq-number">{} {}</span>', plain(amount), currency)
-
-
-def number(quantity: Decimal) -> str:
-    """Write a quantity exactly, without zeros behind the point that say nothing."""
-    text = f"{quantity:f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def words(word: str | None) -> str:
-    """Write a word of the vocabulary for people."""
-    return NOTHING if word is None else str(word).replace("_", " ")
-
-
-def tail(key: UUID) -> str:
-    """Return the end of an id: its beginning is its time, and alike for neighbours."""
-    return f"…{str(key)[-ID_TAIL:]}"
 
 
 def identity(key: UUID) -> SafeString:

@@ -19,6 +19,7 @@ from leaseq.models import (
     ProviderRequest,
     UsageRecord,
 )
+from leaseq.queries import wording
 from leaseq.vocabulary import LeaseStatus
 from leaseq_admin import cells
 
@@ -69,7 +70,7 @@ def _event(event: JobEvent) -> list[str]:
     return [
         cells.row_link(JobEvent, event.pk, str(event.version)),
         cells.instant(event.at),
-        cells.words(event.kind),
+        wording.words(event.kind),
         _move(event),
         _attempt_link(event.attempt),
         cells.actor(event.actor),
@@ -79,10 +80,10 @@ def _event(event: JobEvent) -> list[str]:
 
 
 def _move(event: JobEvent) -> str:
-    after = cells.words(event.to_state)
+    after = wording.words(event.to_state)
     if event.from_state in {None, event.to_state}:
         return after
-    return f"{cells.words(event.from_state)} → {after}"
+    return f"{wording.words(event.from_state)} → {after}"
 
 
 def _attempts(job: Job) -> Table:
@@ -98,8 +99,8 @@ def _attempts(job: Job) -> Table:
         .order_by("-number"),
         row=lambda one: [
             _attempt_link(one),
-            cells.words(one.state),
-            cells.words(one.reason),
+            wording.words(one.state),
+            wording.words(one.reason),
             cells.prose(_cut(one.error)),
             "yes" if one.possibly_sent else "no",
             _named(one.worker),
@@ -134,8 +135,8 @@ def _lease(lease: Lease, *, now: datetime) -> list[str]:
         _named(lease.slot or lease.pool),
         _attempt_link(lease.attempt),
         _named(lease.worker) if lease.worker else "control plane",
-        cells.words(lease.status),
-        cells.words(lease.end_reason),
+        wording.words(lease.status),
+        wording.words(lease.end_reason),
         left_of(lease, now=now),
         str(lease.renewals_before + lease.renewal_count),
         cells.instant(lease.created_at),
@@ -146,7 +147,7 @@ def _lease(lease: Lease, *, now: datetime) -> list[str]:
 def left_of(lease: Lease, *, now: datetime) -> str:
     """Show how long a lease still lives; an ended one has no time left."""
     if lease.status != LeaseStatus.ACTIVE:
-        return cells.NOTHING
+        return wording.NOTHING
     return cells.time_left(lease.expires_at, now=now)
 
 
@@ -165,7 +166,7 @@ def _requests(job: Job) -> Table:
             _attempt_link(one.attempt),
             one.provider,
             one.model,
-            cells.words(one.state),
+            wording.words(one.state),
             cells.prose(one.provider_request_id or ""),
             cells.instant(one.prepared_at),
             cells.instant(one.accepted_at),
@@ -187,8 +188,8 @@ def _holds(job: Job, *, currency: str) -> Table:
         Hold.objects.filter(job=job).order_by("-created_at"),
         row=lambda one: [
             _link(Hold, one.pk),
-            cells.words(one.state),
-            cells.words(one.reason),
+            wording.words(one.state),
+            wording.words(one.reason),
             cells.money(one.amount, currency),
             cells.money(one.held, currency),
             cells.money(one.settled, currency),
@@ -210,9 +211,9 @@ def _entries(job: Job) -> Table:
         row=lambda one: [
             cells.row_link(LedgerEntry, one.pk, str(one.pk)),
             cells.instant(one.at),
-            cells.words(one.kind),
-            cells.words(one.source),
-            cells.words(one.target),
+            wording.words(one.kind),
+            wording.words(one.source),
+            wording.words(one.target),
             cells.money(one.amount, one.currency),
             cells.actor(one.actor),
             cells.reason(one.reason),
@@ -235,7 +236,7 @@ def _usage(job: Job) -> Table:
             _attempt_link(one.attempt),
             one.provider,
             one.model,
-            cells.number(one.quantity),
+            wording.number(one.quantity),
             one.unit,
             cells.money(one.unit_price, one.currency),
             cells.money(one.cost, one.currency),
@@ -253,8 +254,8 @@ def _findings(job: Job) -> Table:
         Finding.objects.filter(job=job).order_by("-pk"),
         row=lambda one: [
             cells.row_link(Finding, one.pk, str(one.pk)),
-            cells.words(one.kind),
-            cells.words(one.severity),
+            wording.words(one.kind),
+            wording.words(one.severity),
             cells.prose(one.suggested_action),
             cells.instant(one.opened_at),
             cells.instant(one.closed_at),
@@ -290,15 +291,15 @@ def _cut(text: str) -> str:
 
 def _attempt_link(attempt: Attempt | None) -> str:
     if attempt is None:
-        return cells.NOTHING
+        return wording.NOTHING
     return cells.row_link(Attempt, attempt.pk, str(attempt.number))
 
 
 def _named(row: Model | None) -> str:
-    return cells.NOTHING if row is None else cells.row_link(type(row), row.pk, str(row))
+    return wording.NOTHING if row is None else cells.row_link(type(row), row.pk, str(row))
 
 
 def _link(model: type[Model], key: Any) -> str:
     if key is None:
-        return cells.NOTHING
-    return cells.row_link(model, key, str(key) if isinstance(key, int) else cells.tail(key))
+        return wording.NOTHING
+    return cells.row_link(model, key, str(key) if isinstance(key, int) else wording.tail(key))

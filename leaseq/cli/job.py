@@ -10,22 +10,10 @@ from rich.text import Text
 
 from leaseq.cli.jobs import state_of
 from leaseq.cli.leases import CONTROL_PLANE
-from leaseq.cli.tables import (
-    NOTHING,
-    add_json,
-    ago,
-    clock_face,
-    left,
-    moment,
-    money,
-    number,
-    show_json,
-    show_table,
-    span,
-    words,
-)
+from leaseq.cli.tables import add_json, ago, clock_face, left, moment, money, show_json, show_table
 from leaseq.db import clock
 from leaseq.queries import jobs
+from leaseq.queries.wording import NOTHING, number, span, words
 from leaseq.vocabulary import LeaseStatus
 
 NAME = "job"

@@ -5,9 +5,10 @@ from datetime import datetime
 
 from rich.console import Console
 
-from leaseq.cli.tables import add_json, add_limit, show_json, show_table, span, tail, words
+from leaseq.cli.tables import add_json, add_limit, show_json, show_table
 from leaseq.db import clock
 from leaseq.queries import jobs
+from leaseq.queries.wording import span, tail, words
 from leaseq.vocabulary import JobState
 
 NAME = "jobs"

@@ -6,9 +6,10 @@ from datetime import datetime
 
 from rich.console import Console
 
-from leaseq.cli.tables import add_json, add_limit, left, show_json, show_table, tail
+from leaseq.cli.tables import add_json, add_limit, left, show_json, show_table
 from leaseq.db import clock
 from leaseq.queries import stats
+from leaseq.queries.wording import tail
 
 NAME = "leases"
 HELP = "list the active leases of slots and permits, those that run out first"

@@ -10,9 +10,10 @@ from rich.console import Console
 from rich.text import Text
 
 from leaseq.cli import money, workers
-from leaseq.cli.tables import NOTHING, add_json, ago, show_json, show_table, span, words
+from leaseq.cli.tables import add_json, ago, show_json, show_table
 from leaseq.db import clock
 from leaseq.queries import stats
+from leaseq.queries.wording import NOTHING, span, words
 
 NAME = "status"
 HELP = "show queues, slots, workers, permits, money and the last passes"

@@ -15,11 +15,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-SECOND = timedelta(seconds=1)
-UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
-MONEY_PLACES_SHOWN = 2
-ID_TAIL = 12
-NOTHING = "–"
+from leaseq.queries.wording import NOTHING, SECOND, span
+from leaseq.rules import money as money_rules
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -42,23 +39,6 @@ def _above_zero(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number above zero")
     return int(text)
-
-
-def span(length: timedelta) -> str:
-    """Say how long something takes: `24 s`, `3 min`, `2 h 5 min`; never negative."""
-    if length < SECOND:
-        return "0 s" if length <= timedelta(0) else "< 1 s"
-    left = int(length.total_seconds())
-    parts = []
-    for unit, seconds in UNITS:
-        if left >= seconds:
-            parts.append(f"{left // seconds} {unit}")
-            left %= seconds
-    # Two units are as exact as anybody reads, and seconds matter only below two minutes.
-    shown = (
-        parts[:2] if length < timedelta(minutes=2) or length >= timedelta(hours=1) else parts[:1]
-    )
-    return " ".join(shown)
 
 
 def ago(at: datetime | None, *, now: datetime) -> str:
@@ -87,26 +67,7 @@ def moment(at: datetime | None) -> str:
 
 def money(amount: Decimal | None) -> str:
     """Write money exactly, with two places at least and no zeros behind what counts."""
-    if amount is None:
-        return NOTHING
-    whole, _, places = f"{amount:f}".partition(".")
-    return f"{whole}.{places.rstrip('0').ljust(MONEY_PLACES_SHOWN, '0')}"
-
-
-def number(quantity: Decimal) -> str:
-    """Write a quantity exactly, without zeros behind the point that say nothing."""
-    text = f"{quantity:f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def tail(key: UUID) -> str:
-    """Return the end of an id: its beginning is its time, and alike for neighbours."""
-    return str(key)[-ID_TAIL:]
-
-
-def words(state: str | None) -> str:
-    """Write a word of the vocabulary for people."""
-    return NOTHING if state is None else str(state).replace("_", " ")
+    return NOTHING if amount is None else money_rules.plain(amount)
 
 
 def show_table(

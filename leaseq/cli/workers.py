@@ -6,9 +6,10 @@ from datetime import datetime
 
 from rich.console import Console
 
-from leaseq.cli.tables import NOTHING, add_json, add_limit, ago, show_json, show_table, span, tail
+from leaseq.cli.tables import add_json, add_limit, ago, show_json, show_table
 from leaseq.db import clock
 from leaseq.queries import stats
+from leaseq.queries.wording import NOTHING, span, tail
 
 NAME = "workers"
 HELP = "list the workers that are present, with their slots and leases"

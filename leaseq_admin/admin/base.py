@@ -18,6 +18,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html_join
 
 from leaseq.models.fields import MoneyField
+from leaseq.queries import wording
 from leaseq.rules.money import plain
 from leaseq_admin import cells
 
@@ -112,7 +113,7 @@ class Page(admin.ModelAdmin):  # type: ignore[type-arg]
     sortable_by = ()
     ordering = ("-pk",)
     paginator = BoundedPaginator
-    empty_value_display = cells.NOTHING
+    empty_value_display = wording.NOTHING
     view_on_site = False
 
     currency_path = "currency"
@@ -233,7 +234,7 @@ class Page(admin.ModelAdmin):  # type: ignore[type-arg]
             case MoneyField():
                 return partial(_money, field=field, currency_path=self.currency_path)
             case models.DecimalField():
-                return lambda obj: cells.number(getattr(obj, field.name))
+                return lambda obj: wording.number(getattr(obj, field.name))
             case models.BooleanField() if not self.colours_booleans:
                 return lambda obj: "yes" if getattr(obj, field.name) else "no"
             case models.JSONField():
@@ -319,16 +320,16 @@ def _as_part_of_id(term: str) -> str | None:
 def _related(obj: models.Model, *, field: Any, in_list: bool) -> str:
     key = getattr(obj, field.attname)
     if key is None:
-        return cells.NOTHING
+        return wording.NOTHING
     model = field.related_model
     if in_list and model in cells.LONG_NAMED:
-        return cells.row_link(model, key, cells.tail(key))
+        return cells.row_link(model, key, wording.tail(key))
     return cells.row_link(model, key, str(getattr(obj, field.name)))
 
 
 def _duration(obj: models.Model, *, field: Any) -> str:
     length = getattr(obj, field.name)
-    return cells.NOTHING if length is None else cells.span(length)
+    return wording.NOTHING if length is None else wording.span(length)
 
 
 def _money(obj: models.Model, *, field: Any, currency_path: str) -> str:

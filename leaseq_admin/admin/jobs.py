@@ -17,8 +17,8 @@ from leaseq.models import (
     ServingPolicy,
     UsageRecord,
 )
-from leaseq.queries import moment
-from leaseq_admin import cells, timeline
+from leaseq.queries import moment, wording
+from leaseq_admin import timeline
 from leaseq_admin.actions import cancel_selected
 from leaseq_admin.admin.base import Page, TypedFilter
 
@@ -107,7 +107,7 @@ class JobPage(Page):
     @admin.display(description="state")
     def standing(self, job: Job) -> str:
         """Say the state, and what an operator must know beside it."""
-        said = cells.words(job.state)
+        said = wording.words(job.state)
         if job.dead_letter:
             return f"{said}, dead letter"
         if job.cancel_asked_at is not None and job.ended_at is None:

@@ -20,7 +20,7 @@ from leaseq.models import (
     Slot,
     WorkerNode,
 )
-from leaseq.queries import moment
+from leaseq.queries import moment, wording
 from leaseq.vocabulary import LeaseStatus, PoolKind
 from leaseq_admin import cells
 from leaseq_admin.admin.base import ConfigurationPage, Page
@@ -90,7 +90,7 @@ class LeasePage(Page):
     def unit(self, lease: Lease) -> str:
         """Name the slot or the pool."""
         of = lease.slot or lease.pool
-        return cells.NOTHING if of is None else cells.row_link(type(of), of.pk, str(of))
+        return wording.NOTHING if of is None else cells.row_link(type(of), of.pk, str(of))
 
     @admin.display(description="owner")
     def owner(self, lease: Lease) -> str:
@@ -118,7 +118,7 @@ class LeasePage(Page):
     def following(self, lease: Lease) -> str:
         """Lead to the lease that took this one over."""
         after = Lease.objects.filter(predecessor=lease).values_list("pk", flat=True).first()
-        return cells.NOTHING if after is None else cells.row_link(Lease, after, str(after))
+        return wording.NOTHING if after is None else cells.row_link(Lease, after, str(after))
 
 
 @admin.register(Slot)
@@ -168,13 +168,13 @@ class SlotPage(Page):
         """Lead to the job that has it, if any."""
         if slot.live_job is None:
             return "free"
-        return cells.row_link(Job, slot.live_job, cells.tail(slot.live_job))
+        return cells.row_link(Job, slot.live_job, wording.tail(slot.live_job))
 
     @admin.display(description="time left")
     def time_left(self, slot: Any) -> str:
         """Say how much longer it is taken."""
         if slot.live_until is None:
-            return cells.NOTHING
+            return wording.NOTHING
         return cells.time_left(slot.live_until, now=slot.as_of)
 
 

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from leaseq.cli import tables
+from leaseq.queries import wording
 from leaseq.vocabulary import JobState
 
 NOW = datetime(2030, 1, 1, 12, 0, tzinfo=UTC)
@@ -32,7 +33,7 @@ NOW = datetime(2030, 1, 1, 12, 0, tzinfo=UTC)
     ],
 )
 def test_a_span_is_said_in_at_most_two_units(length: timedelta, said: str) -> None:
-    assert tables.span(length) == said
+    assert wording.span(length) == said
 
 
 @pytest.mark.parametrize(
@@ -73,8 +74,8 @@ def test_money_is_exact_without_zeros_that_say_nothing(amount: Decimal | None, s
 
 
 def test_quantities_are_exact_without_zeros_that_say_nothing() -> None:
-    assert tables.number(Decimal("120.000000")) == "120"
-    assert tables.number(Decimal("0.250000")) == "0.25"
+    assert wording.number(Decimal("120.000000")) == "120"
+    assert wording.number(Decimal("0.250000")) == "0.25"
 
 
 def test_what_is_copied_from_a_table_is_never_broken() -> None:
