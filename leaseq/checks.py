@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
+from celery import current_app
 from django.conf import settings as django_settings
 from django.core import checks
 from django.core.checks import CheckMessage, Error, Tags
@@ -244,10 +245,16 @@ def check_control_plane(
     if not waiting.exists():
         return []
     queue = settings.control_queue
+    consumed = consumers.control_queue_is_consumed(current_app)
+    cause = {
+        True: f"a worker consumes the queue {queue!r}, so it seems that no beat runs",
+        False: f"no worker consumes the queue {queue!r}",
+        None: f"no worker answered whether it consumes the queue {queue!r}",
+    }[consumed]
     return [
         Caution(
-            f"Jobs wait, and no schedule pass finished within {silence.total_seconds():g} s: the "
-            f"queue {queue!r} seems to be consumed by no worker, or no beat runs.",
+            f"Jobs wait, and no schedule pass finished within {silence.total_seconds():g} s: "
+            f"{cause}.",
             hint=f"Start a worker with `--queues {queue}` and one `celery beat`; see also "
             "`manage.py leaseq schedule --check`.",
             id="leaseq.W004",

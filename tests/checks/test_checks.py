@@ -17,10 +17,16 @@ from leaseq import checks
 from leaseq.db import clock
 from leaseq.models import ControlPass, Job, ServingPolicy
 from leaseq.services import passes
-from leaseq.worker import beat_rows
+from leaseq.worker import beat_rows, consumers
 
 DATABASES = ["default"]
 INSTANT = timedelta(microseconds=1)
+
+
+@pytest.fixture(autouse=True)
+def no_worker_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask no broker that this test did not start."""
+    monkeypatch.setattr(consumers, "control_queue_is_consumed", lambda _app: None)
 
 
 def ids(found: list[CheckMessage]) -> list[str | None]:
@@ -296,6 +302,23 @@ def test_w004_also_where_no_pass_ever_finished(
 ) -> None:
     monkeypatch.setattr(clock, "read", lambda: job.submitted_at + waited)
     assert ids(checks.check_control_plane(databases=DATABASES)) == expected
+
+
+@pytest.mark.parametrize(
+    ("consumed", "cause"),
+    [
+        (True, "so it seems that no beat runs"),
+        (False, "no worker consumes the queue 'leaseq-control'"),
+        (None, "no worker answered whether it consumes the queue 'leaseq-control'"),
+    ],
+)
+def test_w004_says_who_is_missing(
+    job: Job, monkeypatch: pytest.MonkeyPatch, consumed: bool | None, cause: str
+) -> None:
+    monkeypatch.setattr(clock, "read", lambda: job.submitted_at + timedelta(minutes=5))
+    monkeypatch.setattr(consumers, "control_queue_is_consumed", lambda _app: consumed)
+    (found,) = checks.check_control_plane(databases=DATABASES)
+    assert cause in found.msg
 
 
 @pytest.mark.django_db
