@@ -14,7 +14,7 @@ from django.db.models import Count
 
 from leaseq.db.transactions import connection
 from leaseq.models import Account, Attempt, Hold, Job, Lease, PermitPool, Slot
-from leaseq.vocabulary import LeaseStatus, ResourceType
+from leaseq.vocabulary import LeaseStatus
 
 
 @dataclass(slots=True)
@@ -28,12 +28,6 @@ class Locked:
     def lease(self, lease_id: UUID) -> Lease | None:
         """Return the live lease of this id among the attempt's, or None."""
         return next((one for one in self.leases if one.pk == lease_id), None)
-
-    @property
-    def capacity(self) -> Lease | None:
-        """The live lease of a slot, if this attempt has one."""
-        slots = (one for one in self.leases if one.resource_type == ResourceType.SLOT)
-        return next(slots, None)
 
 
 def by_attempt(attempt_id: UUID) -> Locked | None:

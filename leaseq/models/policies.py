@@ -2,10 +2,14 @@
 
 from datetime import timedelta
 
+from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import F, Q
 
+from leaseq.conf import settings
+from leaseq.errors import Misconfigured
 from leaseq.models.fields import MoneyField, Record, only_words, word_field
+from leaseq.owner.renewer import Cadence, check_cadence
 from leaseq.vocabulary import BoundHit, NoPermit
 
 ZERO = timedelta(0)
@@ -116,3 +120,22 @@ class ServingPolicy(Record):
 
     def __str__(self) -> str:
         return self.name
+
+    def clean(self) -> None:
+        """Refuse a rhythm of renewals that could not survive one lost answer (case C1)."""
+        super().clean()
+        if not (self.lease_ttl and self.renew_every):
+            return
+        try:
+            self.check_cadence()
+        except Misconfigured as error:
+            raise ValidationError({"renew_every": error.message}) from error
+
+    def check_cadence(self) -> None:
+        """Raise Misconfigured unless two renewals and a slow answer fit into one lease_ttl."""
+        cadence = Cadence.of(
+            self.lease_ttl,
+            self.renew_every,
+            margin_max=timedelta(seconds=settings().safety_margin_seconds),
+        )
+        check_cadence(cadence.ttl, cadence.renew_every, cadence.latency, margin=cadence.margin)

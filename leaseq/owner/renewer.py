@@ -21,6 +21,9 @@ TTL_MIN = timedelta(seconds=1)
 SPREAD = 0.1
 # The shortest pause between two tries, as a share of the interval.
 PAUSE_MIN_SHARE = 1 / 8
+# How long an answer may take before it is overdue, as a share of the interval.
+LATENCY_SHARE = 0.5
+MARGIN_SHARE_MAX = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +34,16 @@ class Cadence:
     renew_every: timedelta
     latency: timedelta
     margin: timedelta
+
+    @classmethod
+    def of(cls, ttl: timedelta, renew_every: timedelta, *, margin_max: timedelta) -> Self:
+        """Return the rhythm of a policy; the margin is a tenth of a short ttl at most."""
+        return cls(
+            ttl=ttl,
+            renew_every=renew_every,
+            latency=renew_every * LATENCY_SHARE,
+            margin=min(margin_max, ttl * MARGIN_SHARE_MAX),
+        )
 
     @property
     def pause_min_seconds(self) -> float:

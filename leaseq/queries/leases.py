@@ -1,6 +1,5 @@
 """Live leases: permits against limits, slots and who holds them (SPEC H1, N3)."""
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet
@@ -57,9 +56,3 @@ def lately_served_queues(*, now: datetime) -> set[str]:
     grace = timedelta(seconds=settings().worker_grace_seconds)
     seen = WorkerNode.objects.filter(seen_at__gt=now - grace).values_list("queues", flat=True)
     return {queue for queues in seen for queue in queues}
-
-
-def live_permits(pool_ids: Sequence[int], *, now: datetime) -> dict[int, int]:
-    """Count the live permits of these pools by the clock, by pool."""
-    live = Lease.objects.filter(pool_id__in=pool_ids, status=LeaseStatus.ACTIVE, expires_at__gt=now)
-    return dict(live.order_by().values_list("pool_id").annotate(Count("id")))

@@ -1,7 +1,7 @@
 """Renew in bulk and expire: both decided by one rule under the row locks (SPEC B4-B9)."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -329,17 +329,3 @@ def resolve_unknown(job_id: UUID, *, actor: str) -> LossVerdict | None:
             return None
         story.save()
         return verdict
-
-
-def count_verdicts(answers: Iterable[Answer]) -> dict[str, int]:
-    """Count answers by verdict: `renewed`, `already_renewed`, or the reason of a refusal."""
-    counts: dict[str, int] = defaultdict(int)
-    for answer in answers:
-        match answer.verdict:
-            case Renewed():
-                counts["renewed"] += 1
-            case AlreadyRenewed():
-                counts["already_renewed"] += 1
-            case Refused(reason=reason):
-                counts[str(reason)] += 1
-    return dict(counts)

@@ -92,7 +92,9 @@ class CeleryPorts:
                 kwargs={"name": name},
                 queue=settings().control_queue,
                 expires=RING_EXPIRES_SECONDS,
-                retry=False,
+                # Without a policy kombu tries to connect for seconds, and the caller waits.
+                retry=True,
+                retry_policy=SEND_RETRY_POLICY,
                 ignore_result=True,
             )
         except SEND_ERRORS as error:

@@ -13,6 +13,7 @@ from django.db import Error as DatabaseError
 from leaseq.conf import settings
 from leaseq.db.transactions import connection
 from leaseq.errors import Misconfigured, Unavailable
+from leaseq.models import ServingPolicy
 from leaseq.services import attempts, workers
 from leaseq.services.workers import SlotFacts, WorkerFacts
 from leaseq.vocabulary import EndReason
@@ -24,7 +25,8 @@ from leaseq.worker.stop import Stopper
 
 log = logging.getLogger(__name__)
 
-POOLS = {"celery.concurrency.prefork": "prefork", "celery.concurrency.thread": "threads"}
+PREFORK = "prefork"
+POOLS = {"celery.concurrency.prefork": PREFORK, "celery.concurrency.thread": "threads"}
 SOLO = "celery.concurrency.solo"
 
 
@@ -64,6 +66,7 @@ class LeaseBootstep(bootsteps.StartStopStep):
         )
         offered = [SlotFacts(unit=unit) for unit in units]
         try:
+            _judge_policies(pool)
             worker_id = self._register(worker, queues, pool, offered)
         except DatabaseError as error:
             raise Unavailable(
@@ -96,7 +99,7 @@ class LeaseBootstep(bootsteps.StartStopStep):
         return registered.worker_id
 
     def _start_threads(self, worker_id: UUID, pool: str) -> None:
-        prefork = pool == "prefork"
+        prefork = pool == PREFORK
         board = seats.board()
         self._heartbeat = Heartbeat(board, worker_id=worker_id, watches_processes=prefork)
         self._heartbeat.start()
@@ -139,6 +142,25 @@ class LeaseBootstep(bootsteps.StartStopStep):
             log.warning("leaseq: could not give the slots back, they expire: %s", error)
         finally:
             connection().close()
+
+
+def _judge_policies(pool: str) -> None:
+    """Refuse policies whose leases this worker could not keep, before any is held (case C1).
+
+    Raises Misconfigured, naming the policy and the mend.
+    """
+    for policy in ServingPolicy.objects.filter(is_open=True):
+        try:
+            policy.check_cadence()
+        except Misconfigured as error:
+            raise Misconfigured(f"the policy {policy.name!r}: {error.message}") from error
+        if pool != PREFORK and not policy.cooperative_only:
+            log.warning(
+                "leaseq: the policy %r counts on hard stops, which the pool %s does not have; mark "
+                "it cooperative_only if its tasks look at their lease, or use --pool=prefork",
+                policy.name,
+                pool,
+            )
 
 
 def _pool_kind(worker: Any) -> str:

@@ -31,7 +31,6 @@ from leaseq.worker.presence import ProcessIdentity, is_dead, own_identity
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.1
-LATENCY_SHARE = 0.5
 
 
 @dataclass(slots=True)
@@ -94,12 +93,7 @@ class Heartbeat(threading.Thread):
         margin = timedelta(seconds=settings().safety_margin_seconds)
         for proof, held in held_now.items():
             if proof not in self._followed and proof not in self._buried:
-                cadence = Cadence(
-                    ttl=held.ttl,
-                    renew_every=held.renew_every,
-                    latency=held.renew_every * LATENCY_SHARE,
-                    margin=min(margin, held.ttl / 10),
-                )
+                cadence = Cadence.of(held.ttl, held.renew_every, margin_max=margin)
                 plan = RenewalPlan.begin(
                     cadence, claimed_at=held.claimed_at, deadline=held.deadline, jitter=jitter()
                 )

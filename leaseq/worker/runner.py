@@ -28,6 +28,7 @@ from leaseq.models import Attempt
 from leaseq.owner.clock import boot_seconds
 from leaseq.owner.deadline import Deadline
 from leaseq.owner.guard import Proof
+from leaseq.owner.renewer import Cadence
 from leaseq.services import attempts
 from leaseq.services.attempts import Claimed
 from leaseq.vocabulary import AttemptState, Certainty, EndReason, JobState, TransitionRefusal
@@ -133,7 +134,11 @@ def _deliver(task: Runnable, attempt_id: UUID, *, seat: Seat, index: int) -> Any
         deadline=Deadline.measured(
             asked_at=asked_at,
             remaining=claimed.remaining,
-            margin=min(timedelta(seconds=settings().safety_margin_seconds), claimed.ttl / 10),
+            margin=Cadence.of(
+                claimed.ttl,
+                claimed.renew_every,
+                margin_max=timedelta(seconds=settings().safety_margin_seconds),
+            ).margin,
         ),
     )
     try:

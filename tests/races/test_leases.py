@@ -100,7 +100,7 @@ def test_an_expiry_that_meets_a_renewal_leaves_the_lease_alone(
     """
     old_expiry = expires_in(begun, timedelta(seconds=0.4))
     first.begin()
-    assert leases.count_verdicts([first.do(lambda: renew(begun))]) == {"renewed": 1}
+    assert stages.count_verdicts([first.do(lambda: renew(begun))]) == {"renewed": 1}
     until(old_expiry)
     assert leases.expire(begun.job_id, actor="control:expire") is None
     first.commit()
@@ -121,7 +121,7 @@ def test_a_renewal_and_an_expiry_let_go_at_once_never_both_win(begun: Claimed) -
     answer, expired = at_once(lambda: renew(begun), expire)
 
     assert isinstance(answer, leases.Answer)
-    renewed = leases.count_verdicts([answer]) == {"renewed": 1}
+    renewed = stages.count_verdicts([answer]) == {"renewed": 1}
     # A sweep passes over a job that a refused renewal has locked, and comes again.
     swept = leases.expire(begun.job_id, actor="control:expire") is not None
     assert [renewed, expired, swept].count(True) == 1
@@ -144,7 +144,7 @@ def test_a_renewal_that_waited_for_a_report_of_progress_counts_it(
     until_waiting()
     first.commit()
 
-    assert leases.count_verdicts([waits.result(20)]) == {"renewed": 1}
+    assert stages.count_verdicts([waits.result(20)]) == {"renewed": 1}
 
 
 def test_two_renewal_passes_at_once_renew_as_often_as_one(
@@ -266,7 +266,7 @@ def test_a_permit_in_the_middle_of_its_renewal_is_not_taken_for_dead(
     old_expiry = expires_in(begun, timedelta(seconds=0.4))
     workers.seen(worker.worker_id)
     first.begin()
-    assert leases.count_verdicts([first.do(lambda: renew(begun))]) == {"renewed": 1}
+    assert stages.count_verdicts([first.do(lambda: renew(begun))]) == {"renewed": 1}
     until(old_expiry)
     reserved = second.do(lambda: scheduling.reserve("gpu", limit=1))
     first.commit()

@@ -1,8 +1,13 @@
 """Bring jobs to a stage of their life by the verbs that bring them there."""
 
+from collections import defaultdict
+from collections.abc import Iterable
+
 from leaseq.models import Job
+from leaseq.rules.renewal import AlreadyRenewed, Refused, Renewed
 from leaseq.services import attempts, outbox, scheduling
 from leaseq.services.attempts import Claimed
+from leaseq.services.leases import Answer
 from leaseq.services.workers import Registered
 
 
@@ -25,3 +30,17 @@ def run(job: Job, worker: Registered, *, slot: int = 0) -> Claimed:
     claimed = claim(job, worker, slot=slot)
     attempts.begin(claimed.proof)
     return claimed
+
+
+def count_verdicts(answers: Iterable[Answer]) -> dict[str, int]:
+    """Count answers by verdict: `renewed`, `already_renewed`, or the reason of a refusal."""
+    counts: dict[str, int] = defaultdict(int)
+    for answer in answers:
+        match answer.verdict:
+            case Renewed():
+                counts["renewed"] += 1
+            case AlreadyRenewed():
+                counts["already_renewed"] += 1
+            case Refused(reason=reason):
+                counts[str(reason)] += 1
+    return dict(counts)
