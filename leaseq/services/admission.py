@@ -174,11 +174,13 @@ def _decide(
         )
     if not account.is_open:
         raise AdmissionRefused(
-            f"the account {request.account!r} is closed", reason=AdmissionRefusal.ACCOUNT_CLOSED
+            f"the account {request.account!r} is closed; open it in the admin",
+            reason=AdmissionRefusal.ACCOUNT_CLOSED,
         )
     if not policy.is_open:
         raise AdmissionRefused(
-            f"the policy {request.policy!r} is closed", reason=AdmissionRefusal.POLICY_CLOSED
+            f"the policy {request.policy!r} is closed; open it in the admin",
+            reason=AdmissionRefusal.POLICY_CLOSED,
         )
     amount = policy.cost_ceiling if ceiling is None else ceiling
     if amount is None:

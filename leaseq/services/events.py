@@ -74,17 +74,19 @@ class JobStory:
 
     def save(self) -> None:
         """Write the job and its events; raises LeaseqBug if the locked row was not as read."""
+        # The time of the last event, which a change without one does not move.
+        changed_at = self.now if self._events else self.job.changed_at
         changed = Job.objects.filter(
             pk=self.job.pk, version=self._read_version, state=self._read_state
         ).update(
             version=self.job.version,
             state=self.job.state,
-            changed_at=self.now,
+            changed_at=changed_at,
             **self._changed,
         )
         if changed != 1:
             raise LeaseqBug("a locked job changed under its lock", job_id=self.job.pk)
         JobEvent.objects.bulk_create(self._events)
-        self.job.changed_at = self.now
+        self.job.changed_at = changed_at
         self._read_version, self._read_state = self.job.version, JobState(self.job.state)
         self._changed, self._events = {}, []

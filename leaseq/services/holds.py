@@ -13,7 +13,7 @@ from leaseq.errors import LeaseqBug
 from leaseq.models import Account, Attempt, Hold, LedgerEntry, ProviderRequest, UsageRecord
 from leaseq.rules import money as rules
 from leaseq.rules.transitions import Refused
-from leaseq.services import endings, findings
+from leaseq.services import endings, findings, usage
 from leaseq.services.events import JobStory
 from leaseq.vocabulary import (
     UNCLOSED_ATTEMPT_STATES,
@@ -50,6 +50,7 @@ def settle(job_id: UUID) -> str:
         story = JobStory(locked.job, actor=ACTOR, now=now)
         attempts = list(Attempt.objects.filter(job_id=job_id))
         lines = list(UsageRecord.objects.filter(attempt__job_id=job_id))
+        usage.price_late(lines)
         sent = any(one.possibly_sent for one in attempts)
         if hold.expires_at <= now and not sent and not lines:
             return _expire(hold, account, story)

@@ -1,6 +1,6 @@
 """Record what an attempt consumed, priced at the moment of recording (SPEC F4, M3)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from decimal import Context, Decimal, InvalidOperation
 
@@ -43,6 +43,27 @@ def sound(reported: object) -> dict[str, Decimal]:
             raise BadUsage(f"the quantity of {unit} must be from zero up to {QUANTITY_MAX:f}")
         quantities[unit] = quantity.quantize(QUANTITY_STEP, context=_EXACT)
     return quantities
+
+
+def price_late(lines: Iterable[UsageRecord]) -> None:
+    """Price lines that had no price, by one that was valid when they were recorded (SPEC M3).
+
+    So an operator mends unpriced usage by adding the price that was missing; call it under the
+    job's lock.
+    """
+    for line in lines:
+        if line.unit_price is not None:
+            continue
+        line.unit_price = money_queries.price_of(
+            provider=line.provider,
+            model=line.model,
+            unit=line.unit,
+            currency=line.currency,
+            now=line.recorded_at,
+        )
+        if line.unit_price is not None:
+            line.cost = price(line.quantity, line.unit_price)
+            line.save(update_fields=["unit_price", "cost"])
 
 
 def book(

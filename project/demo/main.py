@@ -18,22 +18,25 @@ from pathlib import Path
 from leaseq.errors import LeaseqError
 from project.demo.services import EmbeddedBroker, EmbeddedPostgres, ModelServer, require_packages
 
-JOBS_MIN, JOBS_MAX = 4, 2_000
+JOBS_MIN, JOBS_MAX = 12, 2_000
 ROOT = Path(__file__).resolve().parents[2]
 EXIT_UNAVAILABLE = 2
+INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the demo; 0: all balanced, 1: an invariant or the books broke, 2: it could not run."""
     options = parser().parse_args(arguments)
     try:
-        return _run(options)
+        status = _run(options)
     except LeaseqError as error:
         print(f"demo: {error}", file=sys.stderr)
         return EXIT_UNAVAILABLE
     except KeyboardInterrupt:
+        status = INTERRUPTED
+    if status == INTERRUPTED:
         print("demo: interrupted; everything it started is stopped", file=sys.stderr)
-        return 130
+    return status
 
 
 def parser() -> argparse.ArgumentParser:
@@ -96,6 +99,6 @@ def _run_inside(options: argparse.Namespace, environment: dict[str, str]) -> int
             try:
                 return process.wait()
             except KeyboardInterrupt:
-                continue
+                print("\ndemo: stopping the workers …", file=sys.stderr)
     finally:
         signal.signal(signal.SIGTERM, previous)

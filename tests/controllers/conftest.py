@@ -1,14 +1,23 @@
 """What tests of passes share: a clock that can be set, and a way to run two at once."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 
 import pytest
 from django.db import connections
+from pytest_django import Settings
 
+from leaseq.controllers import serve
 from leaseq.controllers.base import PassSummary
 from leaseq.db import clock
+from leaseq.models import Job, Price
+from leaseq.services.attempts import Claimed
+from leaseq.services.workers import Registered
+from leaseq.testing.provider import (
+    ScriptedServer,
+)
+from tests.services.stages import claim, queue_up
 
 DEADLINE_SECONDS = 60
 INSTANT = timedelta(microseconds=1)
@@ -59,3 +68,28 @@ def run_twice_at_once(run_pass: Callable[[], PassSummary]) -> list[PassSummary]:
     assert not failures
     assert len(summaries) == 2
     return summaries
+
+
+@pytest.fixture
+def server(settings: Settings) -> Iterator[ScriptedServer]:
+    """The provider `private`, as the settings name it."""
+    with ScriptedServer() as scripted:
+        private = {
+            "ADAPTER": "openai_compatible",
+            "BASE_URL": scripted.base_url,
+            "MODEL": "small",
+        }
+        settings.LEASEQ = settings.LEASEQ | {"PROVIDERS": {"private": private}}
+        serve.providers.cache_clear()
+        yield scripted
+        serve.providers.cache_clear()
+
+
+@pytest.fixture
+def sending(
+    server: ScriptedServer, admit: Callable[..., Job], worker: Registered, prices: list[Price]
+) -> Claimed:
+    """A claimed attempt of a job for the provider `private`."""
+    admit(provider="private")
+    (job,) = queue_up()
+    return claim(job, worker)

@@ -26,9 +26,14 @@ def run() -> PassSummary:
 
 
 @pytest.fixture
-def ended(admit: Callable[..., Job], begun: Claimed) -> Job:
+def job(admit: Callable[..., Job]) -> Job:
+    """A job whose payload somebody may want gone."""
+    return admit(args=["secret"], kwargs={"a": 1})
+
+
+@pytest.fixture
+def ended(begun: Claimed) -> Job:
     """A job that completed with a result and is not settled."""
-    Job.objects.filter(pk=begun.job_id).update(payload={"args": ["secret"], "kwargs": {"a": 1}})
     attempts.complete(begun.proof, result={"text": "private"})
     return Job.objects.get(pk=begun.job_id)
 
