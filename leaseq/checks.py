@@ -17,7 +17,10 @@ from leaseq.conf import Settings
 from leaseq.db import clock
 from leaseq.errors import Misconfigured
 from leaseq.models import ControlPass, Job, ServingPolicy
+from leaseq.providers.registry import build_providers
+from leaseq.services import ports
 from leaseq.worker import beat, beat_rows, consumers
+from leaseq.worker.task import LeasedTask
 
 TAG = "leaseq"
 READ_COMMITTED = 2
@@ -34,6 +37,8 @@ def connect() -> None:
         check_settings,
         check_authority,
         check_secrets,
+        check_providers,
+        check_wiring,
         check_isolation,
         check_timeouts,
     ):
@@ -139,6 +144,44 @@ def check_secrets(**_kwargs: Any) -> list[CheckMessage]:
         )
         for path in _inline_secrets(settings.providers, path="", secret=False)
     ]
+
+
+def check_providers(**_kwargs: Any) -> list[CheckMessage]:
+    """E006: a provider of LEASEQ that cannot be built, as its adapter says why."""
+    settings = _sound()
+    if settings is None:
+        return []
+    try:
+        build_providers(settings.providers)
+    except Misconfigured as error:
+        return [
+            Error(
+                error.message,
+                hint="Correct LEASEQ['PROVIDERS'] in your settings module.",
+                id="leaseq.E006",
+            )
+        ]
+    return []
+
+
+def check_wiring(**_kwargs: Any) -> list[CheckMessage]:
+    """E007: there are leased tasks, and no Celery app that leaseq is wired to."""
+    try:
+        ports.installed()
+    except Misconfigured as error:
+        leased = sorted(
+            name for name, task in current_app.tasks.items() if isinstance(task, LeasedTask)
+        )
+        if leased:
+            return [
+                Error(
+                    f"{leased[0]} is a leased task, and leaseq is not wired to a Celery app: its "
+                    "jobs would never run.",
+                    hint=error.message,
+                    id="leaseq.E007",
+                )
+            ]
+    return []
 
 
 def _inline_secrets(value: object, *, path: str, secret: bool) -> Iterator[str]:

@@ -51,6 +51,7 @@ class RecordingPorts:
 
     doorbells: list[Doorbell] = field(default_factory=list)
     rings: list[str] = field(default_factory=list)
+    later: list[str] = field(default_factory=list)
     broken: bool = False
 
     def publish(self, doorbells: Sequence[Doorbell]) -> dict[UUID, str]:
@@ -65,7 +66,13 @@ class RecordingPorts:
 def recording_ports() -> RecordingPorts:
     """Let no test reach a broker that it did not start."""
     recording = RecordingPorts()
-    ports.install(ports.Ports(publish=recording.publish, ring=recording.rings.append))
+    ports.install(
+        ports.Ports(
+            publish=recording.publish,
+            ring=recording.rings.append,
+            ring_later=lambda name, _seconds: recording.later.append(name),
+        )
+    )
     return recording
 
 

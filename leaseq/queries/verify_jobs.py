@@ -25,8 +25,8 @@ WHERE from_state IS DISTINCT FROM before
 
 LAST_EVENT = """
 SELECT 'job', j.id::text,
-  concat('is ', j.state, ' at version ', j.version, '; its last event: ',
-         coalesce(e.to_state, 'none'), ' at version ', e.version)
+  concat('is ', j.state, ' at version ', j.version, ' since ', j.changed_at, '; its last event: ',
+         coalesce(e.to_state, 'none'), ' at version ', e.version, ' at ', e.at)
 FROM leaseq_job j LEFT JOIN LATERAL (
   SELECT version, to_state, at FROM leaseq_jobevent
   WHERE job_id = j.id ORDER BY version DESC LIMIT 1) e ON true

@@ -4,19 +4,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from functools import partial
 from typing import Any, Never
 from uuid import UUID
 
 from leaseq.conf import settings
 from leaseq.db import admit as statements
 from leaseq.db.identity import new_id
-from leaseq.db.transactions import atomic, on_commit
+from leaseq.db.transactions import atomic
 from leaseq.errors import AdmissionRefused
 from leaseq.queries import leases as lease_queries
 from leaseq.rules.money import BadMoney, Shortfall, decide_hold, money, plain
 from leaseq.rules.payload import PayloadProblem, SoundPayload, judge_payload
 from leaseq.services import ports
+from leaseq.services.endings import ring_when_due
 from leaseq.services.events import storable
 from leaseq.vocabulary import AdmissionRefusal, NoPermit
 
@@ -76,7 +76,7 @@ def admit(request: AdmissionRequest, *, actor: str) -> Admitted:
             outcome = statements.store(new)
             if not (outcome.paid and outcome.stored):
                 raise _RolledBack
-            on_commit(partial(ports.installed().ring, "schedule"))
+            ring_when_due("schedule", due_at=new.not_before, now=new.now)
     except _RolledBack:
         return _first_or_refuse(request, payload, new)
     return Admitted(job_id=new.job, attempt_id=new.attempt, created=True)

@@ -132,12 +132,17 @@ def record_ended(
     detail: str = "",
     quantities: Mapping[str, Decimal] | None = None,
 ) -> None:
-    """Record the end of a request with the usage that the provider reported (SPEC F4)."""
+    """Record the end of a request with the usage that the provider reported (SPEC F4).
+
+    Repeating it changes nothing: the usage was booked with the first.
+    """
     with atomic():
         act, request = _act_on(intent)
         allowed = rules.decide_fail(act.facts)
         if isinstance(allowed, Refused):
             raise refuse(allowed, message="end not recorded", request=intent.request_id)
+        if request.state == state:
+            return
         _hear(
             request,
             state,

@@ -40,8 +40,21 @@ def ring_after_commit(*names: str) -> None:
         on_commit(partial(_ring, name))
 
 
+def ring_when_due(name: str, *, due_at: datetime, now: datetime) -> None:
+    """Ask for this pass after the commit, and no earlier than it has something to do."""
+    seconds = (due_at - now).total_seconds()
+    if seconds > 0:
+        on_commit(partial(_ring_later, name, seconds))
+    else:
+        on_commit(partial(_ring, name))
+
+
 def _ring(name: str) -> None:
     ports.installed().ring(name)
+
+
+def _ring_later(name: str, seconds: float) -> None:
+    ports.installed().ring_later(name, seconds)
 
 
 def end_leases(locked: Locked, *, status: LeaseStatus, reason: EndReason, now: datetime) -> None:
@@ -163,7 +176,9 @@ def open_next_attempt(story: JobStory, *, verdict: NextAttempt, closed: Attempt)
         closed=str(closed.pk),
         outcome=str(verdict.attempt_outcome),
     )
+    # The slot that came free is for others now; the job itself waits out its backoff.
     ring_after_commit("schedule")
+    ring_when_due("schedule", due_at=verdict.not_before, now=story.now)
     return attempt
 
 

@@ -27,6 +27,15 @@ from leaseq.vocabulary import (
 
 ACTOR = "control:settle"
 LOOK_AGAIN_AFTER = timedelta(minutes=1)
+KEPT_MENDS = {
+    KeepReason.JOB_NOT_TERMINAL: "Nothing: the job's end settles it.",
+    KeepReason.OUTCOME_UNKNOWN: "Nothing yet: it is settled once the provider's outcome is known.",
+    KeepReason.NO_EVIDENCE: "Ask the provider whether it computed, and settle by hand.",
+    KeepReason.UNPRICED_USAGE: (
+        "Add a price for the unit, valid from before the usage; the next pass settles it."
+    ),
+    KeepReason.POSSIBLY_SENT: "Nothing yet: it is settled once the provider's outcome is known.",
+}
 HOLD_KEPT = "hold_kept"
 ABOVE_HOLD = "usage_above_hold"
 PAST_ITS_TIME = "hold_past_its_time"
@@ -182,7 +191,7 @@ def _keep(story: JobStory, hold: Hold, reason: KeepReason) -> None:
         job=story.job,
         severity="warning",
         evidence={"hold": str(hold.pk), "amount": str(hold.amount), "reason": str(reason)},
-        suggested_action="Give the usage a price, or decide on the outcome by hand.",
+        suggested_action=KEPT_MENDS[reason],
         now=story.now,
     )
     story.change(settle_at=story.now + LOOK_AGAIN_AFTER)

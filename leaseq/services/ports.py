@@ -25,11 +25,12 @@ class Ports:
     """How to reach the broker.
 
     `publish` sends doorbells and returns an error text per failed one, by attempt id; `ring` asks
-    for one pass of the control plane soon, by name.
+    for one pass of the control plane now, by name; `ring_later` after so many seconds.
     """
 
     publish: Callable[[Sequence[Doorbell]], dict[UUID, str]]
     ring: Callable[[str], None]
+    ring_later: Callable[[str, float], None]
 
 
 _installed: list[Ports] = []

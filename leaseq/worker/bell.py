@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 
 PASS_TASK = "leaseq.tasks.run_pass"  # noqa: S105 - a task's name
 RING_EXPIRES_SECONDS = 10
+LATER_SECONDS_MAX = 5.0
 SEND_RETRY_POLICY = {"max_retries": 1, "interval_start": 0.1, "interval_max": 0.1}
 SEND_ERRORS = (BrokerError, CeleryOperationalError, OSError)
 
@@ -78,6 +79,14 @@ class CeleryPorts:
             self._send_ring(name)
         else:
             threading.Timer(quiet - waited, self._ring_later, args=(name,)).start()
+
+    def ring_later(self, name: str, seconds: float) -> None:
+        """Ask for a pass once something is due; what is far off is left to the beat's ticks."""
+        if seconds > LATER_SECONDS_MAX:
+            return
+        timer = threading.Timer(seconds, self.ring, args=(name,))
+        timer.daemon = True
+        timer.start()
 
     def _ring_later(self, name: str) -> None:
         with self._lock:

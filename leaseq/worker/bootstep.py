@@ -11,6 +11,7 @@ from celery.signals import worker_shutdown
 from django.db import Error as DatabaseError
 
 from leaseq.conf import settings
+from leaseq.controllers import serve
 from leaseq.db.transactions import connection
 from leaseq.errors import Misconfigured, Unavailable
 from leaseq.models import ServingPolicy
@@ -65,6 +66,7 @@ class LeaseBootstep(bootsteps.StartStopStep):
             devices=devices,
         )
         offered = [SlotFacts(unit=unit) for unit in units]
+        serve.providers()
         try:
             _judge_policies(pool)
             worker_id = self._register(worker, queues, pool, offered)

@@ -15,6 +15,7 @@ from celery.result import EagerResult
 from django.db import InterfaceError, OperationalError
 
 from leaseq.conf import settings
+from leaseq.controllers import serve
 from leaseq.db import clock
 from leaseq.errors import AdmissionRefused, Misconfigured, Unavailable
 from leaseq.services import admission
@@ -118,6 +119,9 @@ class LeasedTask(Task[Any, Any]):
         Raises AdmissionRefused, Misconfigured, and Unavailable where the database does not answer.
         """
         self._check_signature(args, kwargs)
+        if self.provider != runner.LOCAL:
+            # A job that no provider could serve would only fail in a worker, hours later.
+            serve.provider(self.provider)
         defaults = settings()
         account = chosen.account or defaults.default_account
         if account is None:

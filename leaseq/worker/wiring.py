@@ -23,4 +23,10 @@ def install(app: Celery) -> None:
     worker_init.connect(seats.prepare, weak=False, dispatch_uid="leaseq.seats.prepare")
     worker_process_init.connect(seats.settle_in, weak=False, dispatch_uid="leaseq.seats.settle_in")
     celery_ports = CeleryPorts(app)
-    ports.install(ports.Ports(publish=celery_ports.publish, ring=celery_ports.ring))
+    ports.install(
+        ports.Ports(
+            publish=celery_ports.publish,
+            ring=celery_ports.ring,
+            ring_later=celery_ports.ring_later,
+        )
+    )

@@ -6,6 +6,7 @@ from decimal import Decimal
 
 from django.db.models import Count
 from rich.box import SIMPLE
+from rich.markup import escape
 from rich.table import Table
 
 from leaseq.models import Account, Attempt, Hold, Job, UsageRecord
@@ -83,6 +84,16 @@ def _empty(title: str, *columns: str) -> Table:
     for column in columns:
         drawn.add_column(column, justify="right")
     return drawn
+
+
+def answers(count: int) -> list[tuple[str, str]]:
+    """Return a few prompts with the model's answers, each in one line."""
+    done = Attempt.objects.filter(state="completed").select_related("job").order_by("number", "pk")
+    return [
+        (escape(one.job.payload["args"][0]), escape(" ".join(one.result["text"].split())))
+        for one in done[:count]
+        if one.result
+    ]
 
 
 def other_endings() -> str:

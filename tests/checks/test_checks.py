@@ -16,7 +16,7 @@ from psycopg import IsolationLevel
 from leaseq import checks
 from leaseq.db import clock
 from leaseq.models import ControlPass, Job, ServingPolicy
-from leaseq.services import passes
+from leaseq.services import passes, ports
 from leaseq.worker import beat_rows, consumers
 
 DATABASES = ["default"]
@@ -350,3 +350,26 @@ def test_w005_is_mended_by_a_faster_sweep(policy: ServingPolicy) -> None:
     assert "'batch'" in message.msg
     with override_settings(LEASEQ={"SWEEP_SECONDS": 1}):
         assert checks.check_policies(databases=DATABASES) == []
+
+
+@pytest.mark.parametrize(
+    ("provider", "said"),
+    [
+        ({"ADAPTER": "openai", "BASE_URL": "http://127.0.0.1:1/v1", "MODEL": "m"}, "'openai'"),
+        ({"ADAPTER": "openai_compatible", "BASEURL": "http://127.0.0.1:1/v1"}, "BASE_URL"),
+    ],
+)
+def test_e006_a_provider_that_cannot_be_built(provider: dict[str, str], said: str) -> None:
+    with override_settings(LEASEQ={"PROVIDERS": {"private": provider}}):
+        (found,) = checks.check_providers()
+    assert found.id == "leaseq.E006"
+    assert said in found.msg
+    assert checks.check_providers() == []
+
+
+def test_e007_leased_tasks_without_a_wired_app(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert checks.check_wiring() == []
+    monkeypatch.setattr(ports, "_installed", [])
+    (found,) = checks.check_wiring()
+    assert (found.id, "leased task" in found.msg) == ("leaseq.E007", True)
+    assert "leaseq.worker.wiring.install(app)" in str(found.hint)

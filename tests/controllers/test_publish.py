@@ -72,7 +72,9 @@ def test_a_broker_that_is_away_is_asked_with_a_few_messages_only(
         asked.append(len(bells))
         return {one.attempt_id: "TimeoutError" for one in bells}
 
-    ports.install(ports.Ports(publish=publish_nothing, ring=lambda name: None))
+    ports.install(
+        ports.Ports(publish=publish_nothing, ring=lambda _: None, ring_later=lambda _, __: None)
+    )
     publish.run_once(LIMITS)
     assert asked == [5]
 
@@ -85,7 +87,9 @@ def test_a_message_that_fails_alone_keeps_no_other_from_being_sent(
     def publish_others(bells: Sequence[Doorbell]) -> dict[UUID, str]:
         return {poison: "OSError: too long"} if poison in {b.attempt_id for b in bells} else {}
 
-    ports.install(ports.Ports(publish=publish_others, ring=lambda name: None))
+    ports.install(
+        ports.Ports(publish=publish_others, ring=lambda _: None, ring_later=lambda _, __: None)
+    )
     assert publish.run_once(LIMITS).counts == {"not_sent": 1, "sent": 6}
     failed = OutboxMessage.objects.exclude(last_error="")
     assert [one.attempt_id for one in failed] == [poison]
@@ -99,7 +103,7 @@ def test_nothing_is_sent_inside_a_transaction(seven_queued: list[UUID]) -> None:
         inside.append(connections["default"].in_atomic_block)
         return {}
 
-    ports.install(ports.Ports(publish=look, ring=lambda name: None))
+    ports.install(ports.Ports(publish=look, ring=lambda _: None, ring_later=lambda _, __: None))
     publish.run_once(LIMITS)
     assert inside == [False, False]
 

@@ -312,6 +312,7 @@ def test_the_scheduler_is_rung_after_the_commit(
         admission.admit(REQUEST, actor="user:test")
         assert recording_ports.rings == []
     assert recording_ports.rings == ["schedule"]
+    assert recording_ports.later == []
 
 
 def test_without_a_celery_app_nothing_is_admitted_and_the_mend_is_named(

@@ -17,7 +17,7 @@ from leaseq.models import (
     UsageRecord,
 )
 from leaseq.queries import money as money_queries
-from leaseq.services import attempts, cancellation, dispatch, holds, leases, usage, workers
+from leaseq.services import attempts, cancellation, dispatch, holds, leases, workers
 from leaseq.services.attempts import Claimed
 from leaseq.services.dispatch import Target
 from leaseq.services.workers import Registered
@@ -137,6 +137,7 @@ def test_unpriced_usage_is_never_settled_at_zero(running: dispatch.Intent) -> No
 
     for _ in range(3):
         assert holds.settle(job.pk) == "unpriced_usage"
+        let_pass(SECOND)
 
     assert Hold.objects.get().state == HoldState.HELD
     assert Finding.objects.get().evidence["reason"] == "unpriced_usage"
@@ -144,6 +145,8 @@ def test_unpriced_usage_is_never_settled_at_zero(running: dispatch.Intent) -> No
     job.refresh_from_db()
     assert job.settle_at is not None
     assert job.settle_at > job.changed_at
+    last = JobEvent.objects.get(job=job, version=job.version)
+    assert job.changed_at == last.at, "a look without news moves no time"
 
 
 def test_a_price_that_comes_later_settles_what_was_kept(running: dispatch.Intent) -> None:
@@ -152,19 +155,26 @@ def test_a_price_that_comes_later_settles_what_was_kept(running: dispatch.Intent
     Price.objects.create(
         provider="private", unit="joule", currency="EUR", amount="0.01", valid_from=LONG_AGO
     )
-    attempt = job.attempts.get()
-    usage.book(
-        attempt,
-        job=job,
-        provider="private",
-        model="",
-        quantities={"joule": Decimal(0)},
-        now=job.changed_at,
-    )
 
     assert holds.settle(job.pk) == "settled"
+    assert UsageRecord.objects.get(unit="joule").cost == Decimal("0.05")
     assert books()[Book.SETTLED] == Decimal("0.05")
     assert Finding.objects.get().closed_at is not None
+
+
+def test_a_price_from_after_the_usage_does_not_settle_it(running: dispatch.Intent) -> None:
+    job = finish(running, joule="5")
+    holds.settle(job.pk)
+    line = UsageRecord.objects.get(unit="joule")
+    Price.objects.create(
+        provider="private",
+        unit="joule",
+        currency="EUR",
+        amount="0.01",
+        valid_from=line.recorded_at + SECOND,
+    )
+    assert holds.settle(job.pk) == "unpriced_usage"
+    assert UsageRecord.objects.get(unit="joule").cost is None
 
 
 def test_an_unknown_outcome_keeps_the_hold_until_there_is_a_verdict(

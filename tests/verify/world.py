@@ -91,7 +91,9 @@ class World:
 
 def build(time: Time) -> World:
     """Make the installation; the clock of `leaseq.db` must be this one."""
-    ports.install(ports.Ports(publish=lambda _: {}, ring=lambda _: None))
+    ports.install(
+        ports.Ports(publish=lambda _: {}, ring=lambda _: None, ring_later=lambda _, __: None)
+    )
     world = World(time)
     _set_up(world)
     scheduling.reserve("gpu", limit=100)

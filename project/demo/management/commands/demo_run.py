@@ -97,7 +97,8 @@ class _Demo:
         admissions = scene.admit_prompts(self._jobs, max_tokens=MAX_TOKENS)
         refused = sum(admissions.refused.values())
         say(f"Admitted {admissions.admitted} prompts on two policies and two accounts.")
-        say(f"Refused {refused}: {admissions.last_refusal}", style="yellow")
+        say(f"Refused {refused}, as one account is too poor for all its jobs. The last one said:")
+        say(f"  {admissions.last_refusal}", style="yellow")
         done = self._watch()
         status = self._close_books(done=done)
         say(f"\nAdmin: {self._stage.address}   login: {login.name} / {login.password}")
@@ -141,13 +142,15 @@ class _Demo:
         numbers = dict(held.values_list("job_id", "attempt__number"))
         self._note(f"Killed the worker gpu1 with SIGKILL; jobs that it ran: {len(numbers)}.")
         bound = f"ttl {scene.TTL.total_seconds():g} s, sweep {settings().sweep_seconds:g} s"
+        freed = ""
         while time.monotonic() < killed_at + RECOVERED_WITHIN_S:
             show(picture.look())
-            freed = not held.exists()
+            if not freed and not held.exists():
+                freed = _since(killed_at)
             if freed and _run_again(numbers):
                 self._note(
-                    f"Its slots were free and its jobs ran as new attempts on gpu2 within "
-                    f"{_since(killed_at)} ({bound})."
+                    f"Its slots were free after {freed} ({bound}); each of its jobs had begun a "
+                    f"new attempt on gpu2 after {_since(killed_at)}."
                 )
                 break
             time.sleep(LOOK_EVERY_S / 5)
@@ -167,6 +170,8 @@ class _Demo:
         gathered = report.rows()
         for table in report.tables(gathered):
             self._console.print(table)
+        for prompt, text in report.answers(3):
+            self._console.print(f"[dim]{prompt}[/dim] {text}")
         others = report.other_endings()
         if others:
             self._console.print(f"Attempts that ended otherwise: {others}.")
