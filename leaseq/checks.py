@@ -27,6 +27,8 @@ READ_COMMITTED = 2
 NEEDED_OPTIONS = ("connect_timeout", "tcp_user_timeout")
 SECRET_WORDS = ("key", "secret", "token", "password", "authorization")
 SILENT_TICKS_MAX = 10
+# Rings keep `schedule` going without a beat; the others show whether one ticks.
+WATCHED_PASSES = ("schedule", "expire", "renew")
 
 
 def connect() -> None:
@@ -282,7 +284,9 @@ def check_control_plane(
         return []
     silence = timedelta(seconds=beat.SCHEDULE_SECONDS * SILENT_TICKS_MAX)
     since = clock.read() - silence
-    if ControlPass.objects.filter(name="schedule", finished_at__gt=since).exists():
+    ran = set(ControlPass.objects.filter(finished_at__gt=since).values_list("name", flat=True))
+    silent = [name for name in WATCHED_PASSES if name not in ran]
+    if not silent:
         return []
     waiting = Job.objects.filter(queue_deadline_at__isnull=False, submitted_at__lte=since)
     if not waiting.exists():
@@ -296,8 +300,8 @@ def check_control_plane(
     }[consumed]
     return [
         Caution(
-            f"Jobs wait, and no schedule pass finished within {silence.total_seconds():g} s: "
-            f"{cause}.",
+            f"Jobs wait, and no pass {' or '.join(silent)} finished within "
+            f"{silence.total_seconds():g} s: {cause}.",
             hint=f"Start a worker with `--queues {queue}` and one `celery beat`; see also "
             "`manage.py leaseq schedule --check`.",
             id="leaseq.W004",

@@ -7,9 +7,10 @@ Every lock is `FOR NO KEY UPDATE`, so that rows which only refer to a locked one
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
+from django.db import OperationalError
 from django.db.models import Count
 
 from leaseq.db.transactions import connection
@@ -50,6 +51,30 @@ def by_job(job_id: UUID, *, skip_locked: bool = False) -> Locked | None:
         return None
     attempt = Attempt.objects.locked().get(job=job, number=job.current_attempt_number)
     return Locked(job, attempt, leases_of([attempt.pk]))
+
+
+LOCK_NOT_AVAILABLE = "55P03"
+
+
+def wait_at_most(milliseconds: int) -> None:
+    """Let no lock of this transaction wait longer; `timed_out` tells the error that it then is."""
+    with connection().cursor() as cursor:
+        cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{milliseconds}ms"])
+
+
+def end_if_idle_for(span: timedelta) -> None:
+    """Let the database end this transaction if its session does nothing for so long."""
+    milliseconds = max(1, int(span.total_seconds() * 1000))
+    with connection().cursor() as cursor:
+        cursor.execute(
+            "SELECT set_config('idle_in_transaction_session_timeout', %s, true)",
+            [f"{milliseconds}ms"],
+        )
+
+
+def timed_out(error: OperationalError) -> bool:
+    """Say whether an error is a lock that was not to be had in time."""
+    return getattr(error.__cause__, "sqlstate", None) == LOCK_NOT_AVAILABLE
 
 
 def share(attempt_id: UUID) -> None:

@@ -32,6 +32,8 @@ JOIN leaseq_servingpolicy p ON p.id = j.policy_id
 """
 
 _LOCK = "ORDER BY j.id, l.id FOR SHARE OF j, a FOR NO KEY UPDATE OF l"
+# The control plane comes again soon, so it leaves what somebody is at work on.
+_LOCK_FREE = "ORDER BY j.id, l.id FOR SHARE OF j, a SKIP LOCKED FOR NO KEY UPDATE OF l SKIP LOCKED"
 
 READ_OF_ATTEMPTS = (
     _READ + "WHERE (l.attempt_id = ANY(%s) AND l.status = 'active') OR l.id = ANY(%s) " + _LOCK
@@ -48,7 +50,7 @@ READ_DUE_OF_CONTROL_PLANE = (
       AND d.expires_at > clock_timestamp()
     ORDER BY d.expires_at LIMIT %s)
 """
-    + _LOCK
+    + _LOCK_FREE
 )
 
 WRITE = """
@@ -80,7 +82,7 @@ def lock_of_attempts(attempt_ids: Sequence[UUID], lease_ids: Sequence[UUID]) -> 
 
 
 def lock_due_of_control_plane(limit: int) -> list[Any]:
-    """Lock and return the control plane's own leases whose renewal is due."""
+    """Lock and return the control plane's own due leases, but those that are taken just now."""
     return _rows(READ_DUE_OF_CONTROL_PLANE, [limit])
 
 

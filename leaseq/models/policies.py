@@ -13,6 +13,9 @@ from leaseq.owner.renewer import Cadence, check_cadence
 from leaseq.vocabulary import BoundHit, NoPermit
 
 ZERO = timedelta(0)
+# An instant so far ahead can still be computed with.
+DURATION_MAX = timedelta(days=3650)
+WAITS = ("retry_base", "retry_cap", "stop_grace")
 DURATIONS = (
     "lease_ttl",
     "renew_every",
@@ -91,6 +94,12 @@ class ServingPolicy(Record):
                 condition=Q(**{f"{one}__gt": ZERO for one in DURATIONS}),
                 name="policy_durations_are_above_zero",
                 violation_error_message="Every limit of a policy must be above zero.",
+            ),
+            models.CheckConstraint(
+                condition=Q(**{f"{one}__lte": DURATION_MAX for one in (*DURATIONS, *WAITS)})
+                & (Q(stall_limit__isnull=True) | Q(stall_limit__lte=DURATION_MAX)),
+                name="policy_durations_are_at_most_ten_years",
+                violation_error_message="Every limit of a policy is at most 3650 days.",
             ),
             models.CheckConstraint(
                 condition=Q(stall_limit__isnull=True) | Q(stall_limit__gt=ZERO),

@@ -67,6 +67,9 @@ READMIT_BY_POLICY: Final = frozenset(
         EndReason.STALLED,
     }
 )
+_SILENT: Final = frozenset(
+    {EndReason.LEASE_EXPIRED, EndReason.WORKER_LOST, EndReason.HOLDER_STOPPED}
+)
 _JOB_WIDE: Final = frozenset(
     {EndReason.MAX_QUEUE_AGE, EndReason.MAX_RESERVED_TIME, EndReason.MAX_RENEWALS}
 )
@@ -148,6 +151,20 @@ LossVerdict = NextAttempt | OutcomeUnknown | Ended
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readmit:
     """Open a new attempt of the same job, with who and why (SPEC A1)."""
+
+
+def cause_at_bound(
+    cause: EndReason, *, bounds: JobBounds, expires_at: datetime | None
+) -> EndReason:
+    """Name the bound behind a loss whose lease could not have been renewed any further (B7).
+
+    An owner stops at its own deadline, a little before the authority's, so the bound has not
+    passed yet when the loss is reported; that the lease ended with it tells.
+    """
+    if cause not in _SILENT or expires_at is None:
+        return cause
+    bound = limits.hard_deadline(bounds)
+    return cause if bound is None or expires_at < bound.at else bound.reason
 
 
 def is_closed_by_evidence(facts: LossFacts) -> bool:
@@ -238,7 +255,8 @@ def _decide_without_evidence(facts: LossFacts) -> OutcomeUnknown | Ended:
 
 
 def _ended_by(facts: LossFacts) -> EndReason | None:
-    if facts.cause in _JOB_WIDE:
+    by_policy = facts.readmit_by_policy and facts.cause in READMIT_BY_POLICY
+    if facts.cause not in READMIT_ALWAYS and not by_policy:
         return facts.cause
     bounds, now = facts.bounds, facts.now
     job_wide = (
@@ -253,9 +271,6 @@ def _ended_by(facts: LossFacts) -> EndReason | None:
         return EndReason.MAX_QUEUE_AGE
     if facts.renewals_left <= 0:
         return EndReason.MAX_RENEWALS
-    by_policy = facts.readmit_by_policy and facts.cause in READMIT_BY_POLICY
-    if facts.cause not in READMIT_ALWAYS and not by_policy:
-        return facts.cause
     if facts.attempts_counted >= facts.attempts_max:
         return EndReason.MAX_ATTEMPTS
     return None

@@ -85,17 +85,30 @@ def claim(attempt_id: UUID, *, worker_id: UUID, slot_id: int) -> Claimed:
         )
         if isinstance(verdict, Refused):
             raise refuse(verdict, message="not claimed", attempt_id=attempt_id)
-        if verdict.expire_first is not None or verdict.expires_at <= now:
+        if verdict.expire_first is not None:
             raise TransitionRefused(
-                "the slot's last lease or a bound of the job ran out; the sweep goes first",
+                "the slot's last lease ran out just now; the sweep goes first",
                 reason=TransitionRefusal.NO_FREE_SLOT,
                 attempt_id=attempt_id,
             )
 
         # From here on nothing may refuse.
         story = JobStory(locked.job, actor=f"worker:{worker_id}", now=now)
-        lease = _grant(locked, story, verdict, worker_id=worker_id, slot_id=slot_id)
+        lease = None
+        if verdict.expires_at > now:
+            lease = _grant(locked, story, verdict, worker_id=worker_id, slot_id=slot_id)
+        else:
+            # No lease could be granted any more, and without one no sweep would find the job.
+            endings.lose(
+                locked, story=story, cause=EndReason.RESERVATION_EXPIRED, holder_stopped=True
+            )
         story.save()
+    if lease is None:
+        raise TransitionRefused(
+            "a bound of the job ran out while it waited, and it was ended by it",
+            reason=TransitionRefusal.RESERVATION_EXPIRED,
+            attempt_id=attempt_id,
+        )
     return _claimed(locked, lease, now=now)
 
 

@@ -20,6 +20,12 @@ def ask(job_id: UUID, *, actor: str, reason: str) -> JobState:
     request. Raises TransitionRefused for an unknown job, or one that ended otherwise, having
     changed nothing.
     """
+    if not actor.strip() or not reason.strip():
+        raise TransitionRefused(
+            "a cancellation says who asks for it and why: pass actor and reason",
+            reason=TransitionRefusal.BAD_REPORT,
+            job_id=job_id,
+        )
     with atomic():
         locked = locks.by_job(job_id)
         if locked is None:

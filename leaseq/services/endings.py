@@ -17,6 +17,7 @@ from leaseq.rules.outcome import (
     LossVerdict,
     NextAttempt,
     OutcomeUnknown,
+    cause_at_bound,
     decide_loss,
 )
 from leaseq.rules.transitions import Refused
@@ -187,6 +188,11 @@ def lose(
 ) -> LossVerdict | Refused:
     """End an attempt that has no result, as the rule says, and write it all (SPEC B7, B9)."""
     request = ProviderRequest.objects.filter(attempt=locked.attempt).first()
+    cause = cause_at_bound(
+        cause,
+        bounds=facts.of_bounds(locked),
+        expires_at=max((one.expires_at for one in locked.leases), default=None),
+    )
     if locked.attempt.worker_id is None:
         holder_stopped = True
     verdict = decide_loss(

@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from uuid import UUID
 
+from django.db import OperationalError
 from django.db.models import F
 
 from leaseq.db import clock, locks
@@ -27,6 +28,7 @@ from leaseq.vocabulary import (
 
 ACTOR = "control:settle"
 LOOK_AGAIN_AFTER = timedelta(minutes=1)
+LOCK_WAIT_MS = 250
 KEPT_MENDS = {
     KeepReason.JOB_NOT_TERMINAL: "Nothing: the job's end settles it.",
     KeepReason.OUTCOME_UNKNOWN: "Nothing yet: it is settled once the provider's outcome is known.",
@@ -45,9 +47,20 @@ def settle(job_id: UUID) -> str:
     """Close the hold of an ended job by its verdict, once (SPEC L7, F4).
 
     Returns what was done: `settled`, `released`, `expired`, or the reason why the hold is kept,
-    which is also a finding. `nothing_due` where another session or an earlier pass did it.
+    which is also a finding. `nothing_due` where another session or an earlier pass did it,
+    `account_busy` where somebody holds the account's row for long: it is tried again.
     """
+    try:
+        return _settle_now(job_id)
+    except OperationalError as error:
+        if not locks.timed_out(error):
+            raise
+        return "account_busy"
+
+
+def _settle_now(job_id: UUID) -> str:
     with atomic():
+        locks.wait_at_most(LOCK_WAIT_MS)
         locked = locks.by_job(job_id, skip_locked=True)
         if locked is None or locked.job.settle_at is None:
             return "nothing_due"

@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from django.db import OperationalError
+
 from leaseq.db import clock, locks
 from leaseq.db import renew_many as statements
 from leaseq.db.transactions import atomic
@@ -37,7 +39,17 @@ from leaseq.vocabulary import (
     WorkerState,
 )
 
-Verdict = Renewed | AlreadyRenewed | Refused
+LOCK_WAIT_MS = 250
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unanswered:
+    """Another session holds the rows: nothing is known, and the owner asks again soon."""
+
+    remaining: None = None
+
+
+Verdict = Renewed | AlreadyRenewed | Refused | Unanswered
 HOLDER_OVER = frozenset({WorkerState.DEAD, WorkerState.STOPPED})
 
 
@@ -75,11 +87,32 @@ def renew_many(renewals: Sequence[Renewal]) -> list[Answer]:
     """Renew all leases of many attempts in a handful of statements (SPEC B8).
 
     Each attempt is judged by the lease that its owner names; its permits follow if they have the
-    same owner. Answers come in the order asked; a refusal never harms another row.
+    same owner. Answers come in the order asked; a refusal, or rows that another session holds for
+    long (`Unanswered`), never harm another attempt.
     """
     if not renewals:
         return []
+    try:
+        return _renew_together(renewals)
+    except OperationalError as error:
+        if not locks.timed_out(error):
+            raise
+    # Somebody holds one of the rows: renew one by one, so that only theirs have no answer.
+    return [_renew_alone(one) for one in renewals]
+
+
+def _renew_alone(renewal: Renewal) -> Answer:
+    try:
+        return _renew_together([renewal])[0]
+    except OperationalError as error:
+        if not locks.timed_out(error):
+            raise
+        return _answer(renewal, Unanswered(), None, left=timedelta(0))
+
+
+def _renew_together(renewals: Sequence[Renewal]) -> list[Answer]:
     with atomic():
+        locks.wait_at_most(LOCK_WAIT_MS)
         rows = statements.lock_of_attempts(
             list({one.proof.attempt_id for one in renewals}),
             [one.proof.lease_id for one in renewals],

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from decimal import Decimal
 from uuid import UUID
 
 from leaseq.db import clock, locks
-from leaseq.db.transactions import atomic
+from leaseq.db.transactions import atomic, drop_if_dead
 from leaseq.errors import OwnershipLost, TransitionRefused
 from leaseq.models import Attempt, Lease
 from leaseq.rules import attempts as rules
@@ -15,6 +16,8 @@ from leaseq.rules.transitions import Refused
 from leaseq.services import facts, usage
 from leaseq.services.attempts import owner_act, refuse
 from leaseq.vocabulary import AttemptState, TransitionRefusal
+
+IDLE_MARGIN = timedelta(seconds=1)
 
 
 def record_usage(proof: OwnerProof, *, unit: str, quantity: Decimal | int, model: str = "") -> None:
@@ -29,6 +32,7 @@ def record_usage(proof: OwnerProof, *, unit: str, quantity: Decimal | int, model
         raise _bad(str(error), proof.attempt_id) from error
     if exact[unit] != Decimal(quantity):
         raise _bad(f"quantity {quantity!r} has more than six places", proof.attempt_id)
+    drop_if_dead()
     with atomic():
         act = owner_act(proof)
         allowed = rules.decide_fail(act.facts)
@@ -61,23 +65,27 @@ def fenced(proof: OwnerProof) -> Iterator[None]:
     can take the attempt over before the commit; ownership is judged at the beginning and, by the
     clock, just before the end. Raises OwnershipLost, and nothing of the block is committed.
     """
+    drop_if_dead()
     with atomic():
         locks.share(proof.attempt_id)
-        _demand_ownership(proof)
+        # A process that freezes in here must not keep the job longer than its lease.
+        locks.end_if_idle_for(_demand_ownership(proof) + IDLE_MARGIN)
         yield
         _demand_ownership(proof)
 
 
-def _demand_ownership(proof: OwnerProof) -> None:
+def _demand_ownership(proof: OwnerProof) -> timedelta:
+    """Return the time that is left of the lease; raises OwnershipLost where it is not held."""
     lease = Lease.objects.filter(pk=proof.lease_id).first()
     state = Attempt.objects.filter(pk=proof.attempt_id).values_list("state", flat=True).first()
     now = clock.read()
     reason = judge_ownership(proof, None if lease is None else facts.of_lease(lease), now=now)
     if reason is None and state != AttemptState.OPEN:
         reason = TransitionRefusal.ATTEMPT_CLOSED
-    if reason is not None:
+    if lease is None or reason is not None:
         raise OwnershipLost(
             f"the block is not committed: {reason}",
             lease_id=proof.lease_id,
             attempt_id=proof.attempt_id,
         )
+    return lease.expires_at - now

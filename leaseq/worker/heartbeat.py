@@ -22,7 +22,7 @@ from leaseq.owner.renewer import Cadence, RenewalPlan
 from leaseq.rules.ownership import Fence, OwnerProof
 from leaseq.rules.renewal import Refused
 from leaseq.services import attempts, leases, workers
-from leaseq.services.leases import Answer, Renewal
+from leaseq.services.leases import Answer, Renewal, Unanswered
 from leaseq.vocabulary import EndReason, WorkerState
 from leaseq.worker.board import Board
 from leaseq.worker.cell import Held
@@ -150,7 +150,9 @@ class Heartbeat(threading.Thread):
     def _take(self, one: _Followed, answer: Answer) -> None:
         now = boot_seconds()
         one.stop_grace = answer.stop_grace or one.stop_grace
-        if isinstance(answer.verdict, Refused):
+        if isinstance(answer.verdict, Unanswered):
+            one.plan = one.plan.after_failure(now, jitter=jitter())
+        elif isinstance(answer.verdict, Refused):
             log.warning(
                 "leaseq: attempt %s is not renewed: %s",
                 one.held.proof.attempt_id,

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 from uuid import UUID
 
 from celery import Task, current_app, shared_task
@@ -24,6 +24,7 @@ from leaseq.vocabulary import AdmissionRefusal
 from leaseq.worker import runner
 
 ACTOR = "caller"
+G = TypeVar("G")
 REFUSED_AT_DECLARATION = {
     "acks_late": "a message is acknowledged early, and the lease is the liveness; leave it out",
     "bind": "its first argument is a handle of the lease with takes_lease=True",
@@ -123,7 +124,7 @@ class LeasedTask(Task[Any, Any]):
             # A job that no provider could serve would only fail in a worker, hours later.
             serve.provider(self.provider)
         defaults = settings()
-        account = chosen.account or defaults.default_account
+        account = _first_given(chosen.account, defaults.default_account)
         if account is None:
             raise AdmissionRefused(
                 f"no account is named for {self.name}: pass account=, name one in leased_task, or "
@@ -132,9 +133,9 @@ class LeasedTask(Task[Any, Any]):
             )
         request = AdmissionRequest(
             task=self.name,
-            queue=chosen.queue or defaults.default_queue,
+            queue=_first_given(chosen.queue, defaults.default_queue),
             account=account,
-            policy=chosen.policy or defaults.default_policy,
+            policy=_first_given(chosen.policy, defaults.default_policy),
             provider=self.provider,
             args=args,
             kwargs=kwargs,
@@ -213,6 +214,11 @@ def _in_so_many_seconds(countdown: float) -> datetime:
             f"countdown is {countdown!r} and must be a number of seconds from now",
             reason=AdmissionRefusal.BAD_ARGUMENT,
         ) from error
+
+
+def _first_given(chosen: G | None, default: G) -> G:
+    """Return what was chosen, be it empty (which admission refuses), else the default."""
+    return default if chosen is None else chosen
 
 
 def _replaced(base: Options, options: Mapping[str, Any]) -> Options:

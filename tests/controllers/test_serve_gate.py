@@ -41,7 +41,7 @@ def expired(claimed: Claimed) -> None:
 
 
 def cancel_asked(claimed: Claimed) -> None:
-    cancellation.ask(claimed.job_id, actor="user:test", reason="")
+    cancellation.ask(claimed.job_id, actor="user:test", reason="no longer needed")
 
 
 def hold_released(claimed: Claimed) -> None:

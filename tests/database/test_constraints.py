@@ -84,6 +84,10 @@ REFUSED: list[tuple[str, str, str]] = [
             "uncertain_max",
         )
     ),
+    *(
+        ("policy_durations_are_at_most_ten_years", "servingpolicy", f"SET {one} = '3651 days'")
+        for one in ("lease_ttl", "queue_age_max", "run_time_max", "retry_cap", "stall_limit")
+    ),
     ("policy_stall_limit_is_above_zero", "servingpolicy", "SET stall_limit = '0'"),
     ("policy_waits_are_in_order", "servingpolicy", "SET retry_base = '0'"),
     ("policy_waits_are_in_order", "servingpolicy", "SET retry_cap = retry_base / 2"),

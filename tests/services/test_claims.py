@@ -77,7 +77,7 @@ def already_claimed(job: Job, worker: Registered) -> None:
 
 
 def cancelled(job: Job, worker: Registered) -> None:
-    cancellation.ask(job.pk, actor="user:test", reason="")
+    cancellation.ask(job.pk, actor="user:test", reason="no longer needed")
 
 
 def draining(job: Job, worker: Registered) -> None:

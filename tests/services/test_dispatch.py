@@ -48,7 +48,7 @@ def sent_before(claimed: Claimed) -> None:
 
 
 def cancel_asked(claimed: Claimed) -> None:
-    cancellation.ask(claimed.job_id, actor="user:test", reason="")
+    cancellation.ask(claimed.job_id, actor="user:test", reason="no longer needed")
 
 
 def expired(claimed: Claimed) -> None:

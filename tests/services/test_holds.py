@@ -67,7 +67,7 @@ def test_usage_is_charged_to_the_last_place_and_the_rest_released(
 ) -> None:
     job = finish(running, prompt_token="1001", completion_token="2")
 
-    with django_assert_num_queries(19):
+    with django_assert_num_queries(20):
         assert holds.settle(job.pk) == "settled"
 
     hold = Hold.objects.get()
@@ -100,7 +100,7 @@ def test_a_job_that_goes_on_settles_nothing(begun: Claimed) -> None:
 
 
 def test_what_was_never_sent_is_released_whole(job: Job) -> None:
-    cancellation.ask(job.pk, actor="user:test", reason="")
+    cancellation.ask(job.pk, actor="user:test", reason="no longer needed")
 
     assert holds.settle(job.pk) == "released"
 
@@ -264,7 +264,7 @@ def test_renewals_do_not_extend_a_hold_and_running_work_is_not_stopped_by_it(
 
 def test_free_work_closes_its_hold_without_an_entry(admit: Callable[..., Job]) -> None:
     job = admit(cost_ceiling=0)
-    cancellation.ask(job.pk, actor="user:test", reason="")
+    cancellation.ask(job.pk, actor="user:test", reason="no longer needed")
     assert holds.settle(job.pk) == "released"
     assert LedgerEntry.objects.count() == 0
 

@@ -85,7 +85,7 @@ def test_usage_may_be_recorded_before_the_task_begins_and_after_a_cancel_request
 ) -> None:
     metering.record_usage(claimed.proof, unit="page", quantity=1)
     attempts.begin(claimed.proof)
-    cancellation.ask(claimed.job_id, actor="user:test", reason="")
+    cancellation.ask(claimed.job_id, actor="user:test", reason="no longer needed")
     metering.record_usage(claimed.proof, unit="page", quantity=2)
     assert UsageRecord.objects.get().quantity == 3
 

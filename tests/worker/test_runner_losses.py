@@ -66,7 +66,7 @@ def test_an_attempt_cancelled_between_claim_and_begin_never_runs(
 
     def claim_and_cancel(*args: Any, **kwargs: Any) -> attempts.Claimed:
         claimed = real(*args, **kwargs)
-        cancellation.ask(claimed.job_id, actor="user:test", reason="")
+        cancellation.ask(claimed.job_id, actor="user:test", reason="no longer needed")
         return claimed
 
     monkeypatch.setattr(attempts, "claim", claim_and_cancel)
