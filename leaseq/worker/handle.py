@@ -81,7 +81,9 @@ class Lease:
     def fenced(self) -> AbstractContextManager[None]:
         """Open a transaction whose writes are committed only while this attempt owns its lease.
 
-        Keep it short: the job waits for it. Raises OwnershipLost, having committed nothing.
+        Keep it short: the job waits for it. Give the writes a key of the job's, for a process can
+        be killed between this commit and the end of the attempt, and the next attempt comes here
+        again. Raises OwnershipLost, having committed nothing.
         """
         return metering.fenced(self._claimed.proof)
 

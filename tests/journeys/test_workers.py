@@ -3,12 +3,13 @@
 import os
 import signal
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from leaseq.errors import TransitionRefused, Unavailable
-from leaseq.models import Attempt, Lease, Slot, WorkerNode
+from leaseq.models import Attempt, Lease, ServingPolicy, Slot, WorkerNode
 from leaseq.rules.ownership import Fence, OwnerProof
 from leaseq.services import attempts, cancellation
 from leaseq.vocabulary import AttemptState, EndReason, JobState, LeaseStatus, WorkerState
@@ -134,6 +135,21 @@ def test_a_deaf_task_is_killed_when_its_lease_is_lost(plant: Plant) -> None:
     plant.started(2)
     plant.let_go()
     assert plant.ended(job).attempts.get(number=2).result == "attempt 2"
+
+
+@pytest.mark.parametrize("task", ["journey.hold", "journey.deaf"])
+def test_a_run_past_its_limit_ends_the_job_and_is_not_tried_again(plant: Plant, task: str) -> None:
+    ServingPolicy.objects.update(run_time_max=timedelta(seconds=2))
+    plant.control()
+    plant.gpu()
+    job = plant.ended(plant.admit(task, str(plant.folder)))
+    assert (job.state, job.reason, job.dead_letter) == (
+        JobState.FAILED,
+        EndReason.MAX_RUN_TIME,
+        True,
+    )
+    assert job.attempts.count() == 1
+    assert plant.ended(plant.admit("journey.add", 1, 1)).state == JobState.COMPLETED
 
 
 def test_a_retry_is_a_new_attempt(plant: Plant) -> None:

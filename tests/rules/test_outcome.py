@@ -13,6 +13,7 @@ from leaseq.rules.outcome import (
     NextAttempt,
     OutcomeUnknown,
     Readmit,
+    cause_at_bound,
     decide_loss,
     decide_queue_expiry,
     decide_readmission,
@@ -284,3 +285,32 @@ def test_a_waiting_job_expires_at_its_queue_deadline(shift: Any, *, due: bool) -
 def test_only_a_waiting_job_expires_of_its_age(state: JobState, bounds: Any, reason: Any) -> None:
     verdict = decide_queue_expiry(now=NOW, job_state=state, bounds=bounds, on_bound=BoundHit.FAIL)
     assert verdict == Refused(reason=reason)
+
+
+RUN_LIMIT = some_bounds(started_at=NOW - HOUR, run_time_max=HOUR + 5 * SECOND)
+
+
+@pytest.mark.parametrize(
+    ("cause", "left", "named"),
+    [
+        pytest.param(EndReason.HOLDER_STOPPED, 5 * SECOND, EndReason.MAX_RUN_TIME, id="stopped"),
+        pytest.param(EndReason.WORKER_LOST, 5 * SECOND, EndReason.MAX_RUN_TIME, id="killed"),
+        pytest.param(EndReason.LEASE_EXPIRED, 5 * SECOND, EndReason.MAX_RUN_TIME, id="expired"),
+        pytest.param(
+            EndReason.HOLDER_STOPPED, 5 * SECOND - TICK, EndReason.HOLDER_STOPPED, id="just-before"
+        ),
+        pytest.param(EndReason.TASK_ERROR, 5 * SECOND, EndReason.TASK_ERROR, id="an-error"),
+        pytest.param(EndReason.WORKER_LOST, None, EndReason.WORKER_LOST, id="no-lease"),
+    ],
+)
+def test_a_loss_of_a_lease_that_its_bound_cut_short_is_the_bound_s(
+    cause: EndReason, left: timedelta | None, named: EndReason
+) -> None:
+    expires_at = None if left is None else NOW + left
+    assert cause_at_bound(cause, bounds=RUN_LIMIT, expires_at=expires_at) is named
+
+
+def test_an_error_is_named_as_it_is_also_with_every_budget_spent() -> None:
+    ended = decide_loss(a_loss(cause=EndReason.TASK_ERROR, renewals_left=0))
+    assert isinstance(ended, Ended)
+    assert ended.reason is EndReason.TASK_ERROR

@@ -1,7 +1,8 @@
 """Bring jobs to a stage of their life by the verbs that bring them there."""
 
+import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from leaseq.models import Job
 from leaseq.rules.renewal import AlreadyRenewed, Refused, Renewed
@@ -44,3 +45,11 @@ def count_verdicts(answers: Iterable[Answer]) -> dict[str, int]:
             case Refused(reason=reason):
                 counts[str(reason)] += 1
     return dict(counts)
+
+
+def until_true(look: Callable[[], bool], *, within_s: float) -> None:
+    """Return once `look` says so; fails after the bound."""
+    deadline = time.monotonic() + within_s
+    while not look():
+        assert time.monotonic() < deadline, f"not within {within_s:g} s"
+        time.sleep(0.05)

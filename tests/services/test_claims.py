@@ -244,3 +244,21 @@ def test_a_job_that_waited_nearly_too_long_runs_as_long_as_any_other(
         assert isinstance(answer.verdict, Renewed)
 
     assert attempts.complete(claimed.proof, result=None) is JobState.COMPLETED
+
+
+def test_a_job_whose_reserved_life_is_over_is_ended_at_the_claim(
+    admit: Admit, worker: Registered
+) -> None:
+    """Without permits no lease runs out that a sweep could find (SPEC B7)."""
+    job = admit()
+    stages.queue_up()
+    ServingPolicy.objects.update(lease_life_max=SECOND)
+    let_pass(2 * SECOND)
+    workers.seen(worker.worker_id)
+
+    with pytest.raises(TransitionRefused, match="a bound of the job ran out"):
+        stages.claim(job, worker)
+
+    job.refresh_from_db()
+    assert (job.state, job.reason) == (JobState.FAILED, EndReason.MAX_LEASE_LIFE)
+    assert not Lease.objects.filter(job=job).exists()
