@@ -1,6 +1,6 @@
 """Invariants of leases, slots and permits (PROMISES 3.2, SPEC B, L1)."""
 
-from leaseq.models import Lease, OutboxMessage, PermitPool, ProviderRequest, Slot
+from leaseq.models import Attempt, Lease, OutboxMessage, PermitPool, ProviderRequest, Slot
 from leaseq.queries.invariants import Invariant, by_statement
 
 OVERLAP = """
@@ -40,6 +40,14 @@ WHERE (heir.fence_epoch, heir.fence) <= (old.fence_epoch, old.fence)
 UNION ALL
 SELECT 'fence', concat(fence_epoch, '.', fence), concat('given to ', count(*), ' leases')
 FROM leaseq_lease GROUP BY fence_epoch, fence HAVING count(*) > 1
+"""
+
+WITHOUT_A_LEASE = """
+SELECT 'attempt', a.id::text, concat('claimed ', a.claimed_at, ' and open, without a slot''s lease')
+FROM leaseq_attempt a
+WHERE a.state = 'open' AND a.claimed_at IS NOT NULL AND NOT EXISTS (
+  SELECT 1 FROM leaseq_lease l
+  WHERE l.attempt_id = a.id AND l.status = 'active' AND l.slot_id IS NOT NULL)
 """
 
 SENT_UNDER_A_LEASE = """
@@ -234,6 +242,12 @@ INVARIANTS = (
         sentence="A worker's lease is of an attempt that this worker claimed.",
         subject=Lease,
         find=by_statement(OWNER),
+    ),
+    Invariant(
+        id="SPEC B9",
+        sentence="An open attempt that was claimed has its slot's live lease, which a sweep finds.",
+        subject=Attempt,
+        find=by_statement(WITHOUT_A_LEASE),
     ),
     Invariant(
         id="SPEC D2",

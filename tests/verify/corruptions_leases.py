@@ -9,6 +9,13 @@ LEASES = (
         lease("running").format("created_at = created_at - interval '1 day'"),
     ),
     corruption(
+        "SPEC B9",
+        "a running attempt whose slot's lease was ended",
+        lease("running").format(
+            "status = 'released', ended_at = expires_at, end_reason = 'completed'"
+        ),
+    ),
+    corruption(
         "P1",
         "two live leases of a slot",
         "DROP INDEX one_live_lease_per_slot",
