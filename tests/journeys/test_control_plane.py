@@ -140,6 +140,7 @@ def test_a_busy_gpu_worker_never_starves_the_control_queue(plant: Plant) -> None
     plant.gpu()
     job = plant.admit("journey.hold", str(plant.folder))
     plant.started(1)
+    wait_for(ControlPass.objects.filter(name="expire").exists, what="a first sweep")
     passes = ControlPass.objects.get(name="expire").finished_at
     wait_for(
         lambda: ControlPass.objects.get(name="expire").finished_at > passes,
@@ -168,4 +169,4 @@ def test_the_demo_says_no_to_a_bad_count() -> None:
         check=False,
     )
     assert answer.returncode == 2
-    assert "-3 is not from 4 to 2000" in answer.stderr
+    assert "-3 is not from 12 to 2000" in answer.stderr
