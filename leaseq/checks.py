@@ -171,6 +171,7 @@ def check_wiring(**_kwargs: Any) -> list[CheckMessage]:
     try:
         ports.installed()
     except Misconfigured as error:
+        current_app.loader.import_default_modules()
         leased = sorted(
             name for name, task in current_app.tasks.items() if isinstance(task, LeasedTask)
         )
