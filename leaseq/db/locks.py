@@ -54,6 +54,8 @@ def by_job(job_id: UUID, *, skip_locked: bool = False) -> Locked | None:
 
 
 LOCK_NOT_AVAILABLE = "55P03"
+# How long a pass or a heartbeat waits for a row before it leaves that row for later.
+SHORTLY_MS = 250
 
 
 def wait_at_most(milliseconds: int) -> None:

@@ -17,7 +17,7 @@ ANOTHER = UUID(int=0)
 def of_lease(lease: Lease) -> LeaseFacts:
     """Return the facts of one lease row."""
     return LeaseFacts(
-        lease_id=lease.pk,
+        lease_id=lease.id,
         attempt_id=lease.attempt_id,
         status=LeaseStatus(lease.status),
         fence=Fence(epoch=lease.fence_epoch, counter=lease.fence),

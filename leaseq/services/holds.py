@@ -28,7 +28,6 @@ from leaseq.vocabulary import (
 
 ACTOR = "control:settle"
 LOOK_AGAIN_AFTER = timedelta(minutes=1)
-LOCK_WAIT_MS = 250
 KEPT_MENDS = {
     KeepReason.JOB_NOT_TERMINAL: "Nothing: the job's end settles it.",
     KeepReason.OUTCOME_UNKNOWN: "Nothing yet: it is settled once the provider's outcome is known.",
@@ -60,7 +59,7 @@ def settle(job_id: UUID) -> str:
 
 def _settle_now(job_id: UUID) -> str:
     with atomic():
-        locks.wait_at_most(LOCK_WAIT_MS)
+        locks.wait_at_most(locks.SHORTLY_MS)
         locked = locks.by_job(job_id, skip_locked=True)
         if locked is None or locked.job.settle_at is None:
             return "nothing_due"

@@ -17,7 +17,7 @@ from leaseq.queries import leases as lease_queries
 from leaseq.rules import bounds
 from leaseq.rules.bounds import JobBounds, Remaining
 from leaseq.rules.outcome import LossVerdict, OutcomeUnknown
-from leaseq.rules.ownership import Fence, LeaseFacts, OwnerProof
+from leaseq.rules.ownership import Fence, OwnerProof
 from leaseq.rules.renewal import (
     AlreadyRenewed,
     Refused,
@@ -38,8 +38,6 @@ from leaseq.vocabulary import (
     RenewalRefusal,
     WorkerState,
 )
-
-LOCK_WAIT_MS = 250
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +110,7 @@ def _renew_alone(renewal: Renewal) -> Answer:
 
 def _renew_together(renewals: Sequence[Renewal]) -> list[Answer]:
     with atomic():
-        locks.wait_at_most(LOCK_WAIT_MS)
+        locks.wait_at_most(locks.SHORTLY_MS)
         rows = statements.lock_of_attempts(
             list({one.proof.attempt_id for one in renewals}),
             [one.proof.lease_id for one in renewals],
@@ -243,7 +241,7 @@ def _facts(row: Any, *, now: datetime, renewal: Renewal, has_live_worker: bool) 
         proof=renewal.proof,
         expected_version=renewal.expected_version,
         renewal_key=renewal.key,
-        lease=_lease_facts(row),
+        lease=facts.of_lease(row),
         attempt_state=AttemptState(row.attempt_state),
         job_state=state,
         cancel_asked_at=row.cancel_asked_at,
@@ -256,23 +254,6 @@ def _facts(row: Any, *, now: datetime, renewal: Renewal, has_live_worker: bool) 
         renewals_used=row.renewals_used,
         stage=Stage.EXECUTING if state in EXECUTING_JOB_STATES else Stage.WAITING,
         has_live_worker=has_live_worker,
-    )
-
-
-def _lease_facts(row: Any) -> LeaseFacts:
-    return LeaseFacts(
-        lease_id=row.id,
-        attempt_id=row.attempt_id,
-        status=LeaseStatus(row.status),
-        fence=Fence(epoch=row.fence_epoch, counter=row.fence),
-        version=row.version,
-        expires_at=row.expires_at,
-        created_at=row.created_at,
-        first_reserved_at=row.first_reserved_at,
-        renewal_count=row.renewal_count,
-        renewals_before=row.renewals_before,
-        renewal_key=row.renewal_key,
-        renewed_at=row.renewed_at,
     )
 
 
